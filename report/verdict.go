@@ -1,0 +1,95 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// Verdict is the outcome of a check, a stage or a run.
+type Verdict string
+
+// The verdicts. Only Pass is good; Skip alone is neutral.
+const (
+	Pass         Verdict = "pass"
+	Fail         Verdict = "fail"         // measured, does not hold
+	Missing      Verdict = "missing"      // asked for, could not run here
+	Broken       Verdict = "broken"       // crashed, timed out, corrupt
+	Inconclusive Verdict = "inconclusive" // measured, too noisy to say
+	Skip         Verdict = "skip"         // turned off in the configuration
+	NotAsked     Verdict = "not-asked"    // cut off by --until, --from or --only
+)
+
+// Verdicts lists all verdicts, best first.
+var Verdicts = []Verdict{Pass, Skip, NotAsked, Inconclusive, Missing, Fail, Broken}
+
+// Good reports whether v lets a change through by itself.
+func (v Verdict) Good() bool { return v == Pass || v == Skip }
+
+// Worst returns the worst of two verdicts.
+func Worst(a, b Verdict) Verdict {
+	if rank(b) > rank(a) {
+		return b
+	}
+	return a
+}
+
+func rank(v Verdict) int {
+	for i, o := range Verdicts {
+		if o == v {
+			return i
+		}
+	}
+	return len(Verdicts) // unknown verdicts are never good
+}
+
+// Of returns the worst verdict of checks; no check at all is Broken, for no
+// evidence is never a pass.
+func Of(checks []Check) Verdict {
+	if len(checks) == 0 {
+		return Broken
+	}
+	worst := checks[0].Verdict
+	for _, c := range checks[1:] {
+		worst = Worst(worst, c.Verdict)
+	}
+	return worst
+}
+
+// Number is a float64 that survives JSON when it is not finite.
+type Number float64
+
+// MarshalJSON writes a JSON number, or "NaN", "+Inf" or "-Inf" in quotes.
+func (n Number) MarshalJSON() ([]byte, error) {
+	f := float64(n)
+	switch {
+	case math.IsNaN(f):
+		return []byte(`"NaN"`), nil
+	case math.IsInf(f, 1):
+		return []byte(`"+Inf"`), nil
+	case math.IsInf(f, -1):
+		return []byte(`"-Inf"`), nil
+	}
+	return json.Marshal(f)
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (n *Number) UnmarshalJSON(b []byte) error {
+	var f float64
+	if err := json.Unmarshal(b, &f); err == nil {
+		*n = Number(f)
+		return nil
+	}
+	var s string
+	if err := json.Unmarshal(b, &s); err != nil {
+		return fmt.Errorf("number %s: want a JSON number or \"NaN\", \"+Inf\", \"-Inf\"", b)
+	}
+	switch s {
+	case "NaN", "+Inf", "-Inf":
+		f, _ = strconv.ParseFloat(s, 64)
+		*n = Number(f)
+		return nil
+	}
+	return fmt.Errorf("number %q: want a JSON number or \"NaN\", \"+Inf\", \"-Inf\"", s)
+}
