@@ -1,0 +1,100 @@
+//go:build cgo
+
+package gpu
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxh200"
+
+	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/report"
+)
+
+// The mock of go-nvml stands in for a driver: there is no GPU where this runs.
+func TestDevicesOfAnEightGPUMachine(t *testing.T) {
+	devices, err := NewWith(dgxh200.New(), "/").Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(devices) != 8 {
+		t.Fatalf("got %d devices, want 8", len(devices))
+	}
+	if d := devices[3]; d.Index != 3 || d.ComputeCapability != "9.0" || !strings.Contains(d.Name, "H200") || d.Driver == "" || d.CUDA == "" || d.MemoryBytes == 0 {
+		t.Errorf("device 3 is %+v", d)
+	}
+}
+
+func TestARefusalNamesItsCause(t *testing.T) {
+	tests := map[string]struct {
+		ret   nvml.Return
+		files []string
+		hint  string
+	}{
+		"no driver at all":                     {nvml.ERROR_LIBRARY_NOT_FOUND, nil, "no NVIDIA driver is installed"},
+		"a container without the runtime":      {nvml.ERROR_LIBRARY_NOT_FOUND, []string{".dockerenv"}, "--gpus all"},
+		"a driver without its libraries":       {nvml.ERROR_LIBRARY_NOT_FOUND, []string{"proc/driver/nvidia/version"}, "libnvidia-ml.so.1"},
+		"module and library differ":            {nvml.ERROR_LIB_RM_VERSION_MISMATCH, []string{"sys/module/nvidia/version"}, "different versions"},
+		"no permission":                        {nvml.ERROR_NO_PERMISSION, []string{"dev/nvidia0"}, "permissions"},
+		"driver loaded, device files missing":  {nvml.ERROR_UNKNOWN, []string{"sys/module/nvidia/version"}, "/dev/nvidia0 is missing"},
+		"library there, kernel module missing": {nvml.ERROR_DRIVER_NOT_LOADED, nil, "kernel module is not loaded"},
+		"everything there and still refused":   {nvml.ERROR_UNKNOWN, []string{"sys/module/nvidia/version", "dev/nvidia0"}, "nvidia-smi"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			for _, f := range tt.files {
+				path := filepath.Join(root, f)
+				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte("580.1\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			lib := &mock.Interface{InitFunc: func() nvml.Return { return tt.ret }}
+			_, err := NewWith(lib, Root(root)).Devices()
+			var e *failure.Error
+			if !errors.As(err, &e) {
+				t.Fatalf("got %v, want a failure", err)
+			}
+			if e.Code != failure.Missing || !strings.Contains(e.Hint, tt.hint) {
+				t.Errorf("got code %d, hint %q; want 3 and %q", e.Code, e.Hint, tt.hint)
+			}
+		})
+	}
+}
+
+func TestChoose(t *testing.T) {
+	devices := []Device{
+		{GPU: report.GPU{Index: 0, Name: "A"}, UUID: "GPU-aa"},
+		{GPU: report.GPU{Index: 1, Name: "B"}, UUID: "GPU-ab"},
+		{GPU: report.GPU{Index: 1, Name: "B MIG", MIG: true}, UUID: "MIG-cc"},
+	}
+	for which, want := range map[string]string{"0": "A", "1": "B", "GPU-ab": "B", "MIG-c": "B MIG"} {
+		d, err := Choose(devices, which)
+		if err != nil || d.Name != want {
+			t.Errorf("Choose(%q) = %v, %v; want %s", which, d.Name, err, want)
+		}
+	}
+	for _, which := range []string{"7", "GPU-a", "GPU-zz"} {
+		if d, err := Choose(devices, which); failure.CodeOf(err) != failure.Missing {
+			t.Errorf("Choose(%q) = %v, %v; want exit code 3", which, d, err)
+		}
+	}
+}
+
+func TestThrottleNamesOnlyWhatSlowsDown(t *testing.T) {
+	if got := throttle(0x1); len(got) != 0 {
+		t.Errorf("an idle GPU is throttled by %v", got)
+	}
+	if got := strings.Join(throttle(0x4|0x40), " "); got != "sw-power-cap hw-thermal-slowdown" {
+		t.Errorf("got %q", got)
+	}
+}
