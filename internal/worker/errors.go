@@ -1,0 +1,110 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/proc"
+	"github.com/trtship/trtship/report"
+)
+
+// Crash is a child that died, ran past its time, or broke the protocol. It is
+// not an answer about the model: a stage reports it as a broken check.
+type Crash struct {
+	Subject string // model
+	Method  string // call during which it happened
+	Err     error  // *proc.Error if the child ended
+	Tail    string // last lines of its stderr
+}
+
+func (c *Crash) Error() string {
+	what := c.Method
+	if c.Subject != "" {
+		what += " of " + c.Subject
+	}
+	return fmt.Sprintf("python worker: %s: %s", what, c.Reason())
+}
+
+// Reason says in one line how the child ended.
+func (c *Crash) Reason() string {
+	p, ok := errors.AsType[*proc.Error](c.Err)
+	switch {
+	case !ok:
+		return c.Err.Error()
+	case p.Killed:
+		return fmt.Sprintf("ended: %v", p.Cause)
+	case p.Signal != 0:
+		return fmt.Sprintf("python crashed (%s)%s", proc.SignalName(p.Signal), lastLine(c.Tail))
+	default:
+		return fmt.Sprintf("python ended with exit status %d%s", p.Exit, lastLine(c.Tail))
+	}
+}
+
+func (c *Crash) Unwrap() error { return c.Err }
+
+func lastLine(tail string) string {
+	lines := strings.Split(strings.TrimSpace(tail), "\n")
+	if last := strings.TrimSpace(lines[len(lines)-1]); last != "" {
+		return ": " + last
+	}
+	return ""
+}
+
+// BrokenCheck turns a Crash into the check id with verdict broken. ok is false
+// for any other error.
+func BrokenCheck(id string, err error) (c report.Check, ok bool) {
+	crash, ok := errors.AsType[*Crash](err)
+	if !ok {
+		return report.Check{}, false
+	}
+	c = report.Check{
+		ID: id, Verdict: report.Broken, Want: "an answer from the Python child",
+		Got: crash.Reason(), Detail: crash.Error(),
+	}
+	if t := strings.TrimSpace(crash.Tail); t != "" {
+		c.Detail += "\n" + t
+	}
+	return c, true
+}
+
+// failure turns the child's account of an error into an *failure.Error. The
+// Python traceback goes to the log, and into the details of a bug.
+func (w *Worker) failure(method string, r *remoteError) error {
+	code := failure.Code(r.Code)
+	if _, known := code.Doc(); !known || code == failure.OK {
+		code = failure.Bug
+	}
+	e := failure.New(code, "%s", r.Message).At(r.Where)
+	e.Hint = r.Hint
+	for _, d := range r.Details {
+		e.With(d.Label, "%s", d.Value)
+	}
+	if r.Trace != "" {
+		fmt.Fprintf(w.opt.Log, "%s: %s\n%s\n", method, r.Message, r.Trace)
+		if code == failure.Bug {
+			e.With("python traceback", "%s", r.Trace)
+		}
+	}
+	e.Err = &Refusal{Kind: r.Kind}
+	return e
+}
+
+// Refusal is the cause below a *failure.Error from the child; Kind says what
+// kind of thing could not be done: load, forward, signature, export, memory,
+// trust, usage, bug.
+type Refusal struct{ Kind string }
+
+func (r *Refusal) Error() string { return r.Kind }
+
+// KindOf returns the kind of a Refusal within err, or "".
+func KindOf(err error) string {
+	if r, ok := errors.AsType[*Refusal](err); ok {
+		return r.Kind
+	}
+	return ""
+}
+
+func isPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }
