@@ -3,8 +3,9 @@
 //
 // The structs below are the one table of settings. The tag "yaml" names a key,
 // "desc" documents it, "default" is its default as YAML, "enum" lists what is
-// allowed (|-separated), "unit" is a unit, and "path" marks an input path, which
-// is relative to the file. The reference, the schema and the starter file are
+// allowed (|-separated), "keys" lists the keys of a map, "min" and "max" bound
+// numbers, "unit" is a unit, and "path" marks an input path, which is relative to
+// the file. The reference, the schema and the starter file are
 // made from them.
 package config
 
@@ -47,7 +48,7 @@ type Model struct {
 // Input is one declared input.
 type Input struct {
 	Name     string   `yaml:"name" desc:"Name in ONNX, TensorRT and Triton."`
-	DType    string   `yaml:"dtype" default:"float32" desc:"Element type: float32, float16, bfloat16, float64, int64, int32, int16, int8, uint8, bool, string."`
+	DType    string   `yaml:"dtype" enum:"float32|float16|bfloat16|float64|int64|int32|int16|int8|uint8|bool|string" default:"float32" desc:"Element type: float32, float16, bfloat16, float64, int64, int32, int16, int8, uint8, bool, string."`
 	Shape    []Dim    `yaml:"shape" desc:"Integers are fixed sizes, strings are dynamic dimensions; equal strings have equal sizes."`
 	Range    []Scalar `yaml:"range" desc:"[low, high], both included, of generated values."`
 	Argument string   `yaml:"argument" desc:"Where the value goes in forward: a parameter name, a.b for a dict entry, a.0 for a tuple or list element. Default: the position."`
@@ -65,53 +66,53 @@ type Scalar string
 
 // Export is the export stage.
 type Export struct {
-	Opset        int    `yaml:"opset" default:"17" desc:"ONNX operator set."`
+	Opset        int    `yaml:"opset" min:"9" max:"25" default:"17" desc:"ONNX operator set."`
 	Dynamo       bool   `yaml:"dynamo" default:"false" desc:"Use the torch.export-based exporter instead of the TorchScript one."`
 	ExternalData bool   `yaml:"external_data" default:"false" desc:"Keep weights in a second file; always done above 2 GB."`
 	ConstantFold bool   `yaml:"constant_folding" default:"true" desc:"Let the exporter fold constants."`
 	Device       string `yaml:"device" default:"cpu" enum:"cpu|cuda" desc:"Where the PyTorch model runs."`
-	TimeoutS     int    `yaml:"timeout_s" default:"1800" unit:"s" desc:"Time limit of each Python child."`
-	MemoryMB     int    `yaml:"memory_mb" default:"0" unit:"MiB" desc:"Address-space limit of Python children; 0 is none."`
+	TimeoutS     int    `yaml:"timeout_s" min:"1" default:"1800" unit:"s" desc:"Time limit of each Python child."`
+	MemoryMB     int    `yaml:"memory_mb" min:"0" default:"0" unit:"MiB" desc:"Address-space limit of Python children; 0 is none."`
 }
 
 // Optimize is the optimize stage.
 type Optimize struct {
 	Enabled bool     `yaml:"enabled" default:"true" desc:"Turn the passes off and ship the exported graph."`
 	Skip    []string `yaml:"skip_passes" desc:"Passes to leave out, by name."`
-	FoldMB  int      `yaml:"fold_limit_mb" default:"16" unit:"MiB" desc:"Largest constant that folding may make."`
-	IR      int      `yaml:"ir_version" default:"0" desc:"ONNX IR version to write; 0 keeps it."`
+	FoldMB  int      `yaml:"fold_limit_mb" min:"0" default:"16" unit:"MiB" desc:"Largest constant that folding may make."`
+	IR      int      `yaml:"ir_version" min:"0" max:"13" default:"0" desc:"ONNX IR version to write; 0 keeps it."`
 }
 
 // Validation is shared by all comparisons.
 type Validation struct {
-	NumSamples  int                     `yaml:"num_samples" default:"4" desc:"Samples at each point."`
+	NumSamples  int                     `yaml:"num_samples" min:"1" max:"10000" default:"4" desc:"Samples at each point."`
 	Seed        int64                   `yaml:"seed" default:"0" desc:"Seed of generated inputs."`
 	Inputs      []string                `yaml:"inputs" path:"input" desc:"Your own inputs: .npz files (one array an input), or folders with one .npy an input."`
 	OffProfile  bool                    `yaml:"extra_point" default:"true" desc:"Add a size that is none of min, opt and max."`
 	Points      []map[string][]int64    `yaml:"points" desc:"Further points: shapes by input."`
-	Tolerances  map[string]Tolerance    `yaml:"tolerances" desc:"By precision: onnx (exported and optimized graphs), fp32, fp16, bf16, int8."`
+	Tolerances  map[string]Tolerance    `yaml:"tolerances" keys:"onnx|fp32|fp16|bf16|int8" desc:"By precision: onnx (exported and optimized graphs), fp32, fp16, bf16, int8."`
 	Outputs     map[string]OutputLimits `yaml:"outputs" desc:"By output: tolerances that replace those of the precision."`
 	AllowRandom bool                    `yaml:"allow_random" default:"false" desc:"Let a model with random operators through without a comparison of values."`
 	Task        *Task                   `yaml:"task" desc:"A metric on labelled data."`
-	TimeoutS    int                     `yaml:"timeout_s" default:"600" unit:"s" desc:"Time limit of each child."`
-	MemoryMB    int                     `yaml:"memory_mb" default:"0" unit:"MiB" desc:"Address-space limit of ONNX Runtime children; 0 is none."`
-	Threads     int                     `yaml:"threads" default:"1" desc:"Threads of a validation session; fixed, so that results repeat."`
+	TimeoutS    int                     `yaml:"timeout_s" min:"1" default:"600" unit:"s" desc:"Time limit of each child."`
+	MemoryMB    int                     `yaml:"memory_mb" min:"0" default:"0" unit:"MiB" desc:"Address-space limit of ONNX Runtime children; 0 is none."`
+	Threads     int                     `yaml:"threads" min:"1" max:"1024" default:"1" desc:"Threads of a validation session; fixed, so that results repeat."`
 }
 
 // Tolerance: |got-ref| <= atol + rtol*|ref|, and the minimum over samples of cosine similarity. Nil fields keep the default.
 type Tolerance struct {
-	Atol        *float64 `yaml:"atol" desc:"Absolute part."`
-	Rtol        *float64 `yaml:"rtol" desc:"Relative part."`
-	CosineMin   *float64 `yaml:"cosine_min" desc:"Smallest cosine similarity of a sample."`
-	Top1Min     *float64 `yaml:"top1_min" desc:"Smallest fraction of samples whose largest element agrees."`
-	MaxBreaches *float64 `yaml:"max_breaches" desc:"Fraction of elements that may lie outside atol and rtol."`
+	Atol        *float64 `yaml:"atol" min:"0" desc:"Absolute part."`
+	Rtol        *float64 `yaml:"rtol" min:"0" desc:"Relative part."`
+	CosineMin   *float64 `yaml:"cosine_min" min:"-1" max:"1" desc:"Smallest cosine similarity of a sample."`
+	Top1Min     *float64 `yaml:"top1_min" min:"0" max:"1" desc:"Smallest fraction of samples whose largest element agrees."`
+	MaxBreaches *float64 `yaml:"max_breaches" min:"0" max:"1" desc:"Fraction of elements that may lie outside atol and rtol."`
 	AllowNaN    *bool    `yaml:"allow_nan" desc:"NaN equals NaN."`
 }
 
 // OutputLimits are the tolerances of one output: for all precisions, or by precision.
 type OutputLimits struct {
 	Tolerance   `yaml:",inline"`
-	ByPrecision map[string]Tolerance `yaml:"tolerances" desc:"By precision."`
+	ByPrecision map[string]Tolerance `yaml:"tolerances" keys:"onnx|fp32|fp16|bf16|int8" desc:"By precision."`
 }
 
 // Task is a metric on labelled data.
@@ -120,8 +121,8 @@ type Task struct {
 	Data           string  `yaml:"data" path:"input" desc:".npz with one array an input and one of labels."`
 	Labels         string  `yaml:"labels" default:"labels" desc:"Name of the array of labels."`
 	Output         string  `yaml:"output" desc:"Output that is judged; the first by default."`
-	MaxDegradation float64 `yaml:"max_degradation" default:"0.01" desc:"How much lower than the reference the metric may be, absolute."`
-	Batch          int     `yaml:"batch" default:"0" desc:"Samples a run; 0 is the profile's opt."`
+	MaxDegradation float64 `yaml:"max_degradation" min:"0" max:"1" default:"0.01" desc:"How much lower than the reference the metric may be, absolute."`
+	Batch          int     `yaml:"batch" min:"0" default:"0" desc:"Samples a run; 0 is the profile's opt."`
 }
 
 // TensorRT says which engines are built and how.
@@ -129,17 +130,17 @@ type TensorRT struct {
 	Precisions        []string       `yaml:"precisions" default:"[fp32]" enum:"fp32|fp16|bf16|int8" desc:"One engine (or, for target onnxruntime, one preview) for each."`
 	Profiles          []Profile      `yaml:"profiles" desc:"Optimization profiles; needed when an input is dynamic."`
 	Typing            string         `yaml:"typing" default:"strong" enum:"strong|weak" desc:"strong: precision is in the graph. weak: builder flags and the calibration cache (TensorRT 10 and older)."`
-	WorkspaceMB       int            `yaml:"workspace_mb" default:"1024" unit:"MiB" desc:"Workspace memory pool of the builder."`
+	WorkspaceMB       int            `yaml:"workspace_mb" min:"1" default:"1024" unit:"MiB" desc:"Workspace memory pool of the builder."`
 	Int8FP16Fallback  bool           `yaml:"int8_fp16_fallback" default:"true" desc:"The floating-point part of an INT8 engine runs in FP16."`
-	OptimizationLevel int            `yaml:"optimization_level" default:"3" desc:"Builder optimization level, 0 to 5."`
+	OptimizationLevel int            `yaml:"optimization_level" min:"0" max:"5" default:"3" desc:"Builder optimization level, 0 to 5."`
 	TimingCache       string         `yaml:"timing_cache" path:"input" desc:"Timing cache to start from."`
 	HardwareCompat    string         `yaml:"hardware_compatibility" default:"none" enum:"none|ampere_plus|same_compute_capability" desc:"GPUs that the plan loads on."`
 	VersionCompatible bool           `yaml:"version_compatible" default:"false" desc:"Plans that later TensorRT releases load."`
 	Refittable        bool           `yaml:"refittable" default:"false" desc:"Weights of the plan can be replaced."`
 	StripWeights      bool           `yaml:"strip_weights" default:"false" desc:"Plans without weights, refitted when loaded."`
 	Device            string         `yaml:"device" default:"0" desc:"GPU index, GPU UUID or MIG device."`
-	BuildTimeoutS     int            `yaml:"build_timeout_s" default:"3600" unit:"s" desc:"Time limit of one build."`
-	MemoryPoolMB      map[string]int `yaml:"memory_pools_mb" unit:"MiB" desc:"Further builder memory pools by TensorRT's name."`
+	BuildTimeoutS     int            `yaml:"build_timeout_s" min:"1" default:"3600" unit:"s" desc:"Time limit of one build."`
+	MemoryPoolMB      map[string]int `yaml:"memory_pools_mb" keys:"dla_managed_sram|dla_local_dram|dla_global_dram|tactic_dram|tactic_shared_memory" min:"0" unit:"MiB" desc:"Further builder memory pools by TensorRT's name."`
 }
 
 // Profile is one optimization profile.
@@ -149,9 +150,9 @@ type Profile struct {
 
 // ShapeRange is the range of one input's shape.
 type ShapeRange struct {
-	Min []int64 `yaml:"min" desc:"Smallest shape."`
-	Opt []int64 `yaml:"opt" desc:"Shape that is tuned for."`
-	Max []int64 `yaml:"max" desc:"Largest shape."`
+	Min []int64 `yaml:"min" min:"1" desc:"Smallest shape."`
+	Opt []int64 `yaml:"opt" min:"1" desc:"Shape that is tuned for."`
+	Max []int64 `yaml:"max" min:"1" desc:"Largest shape."`
 }
 
 // Calibration is the data and the method of INT8 calibration.
@@ -159,11 +160,11 @@ type Calibration struct {
 	Dataset         string     `yaml:"dataset" default:"numpy" enum:"images|numpy|synthetic" desc:"images: a folder of pictures. numpy: .npy or .npz files. synthetic: random, not representative."`
 	Path            string     `yaml:"path" path:"input" desc:"Folder or file of the data."`
 	Input           string     `yaml:"input" desc:"Input that images go to; the only floating-point input by default."`
-	NumSamples      int        `yaml:"num_samples" default:"128" desc:"Samples to use; fewer than min_samples is refused."`
-	MinSamples      int        `yaml:"min_samples" default:"16" desc:"Least number of samples."`
-	BatchSize       int        `yaml:"batch_size" default:"8" desc:"Samples a run."`
+	NumSamples      int        `yaml:"num_samples" min:"1" default:"128" desc:"Samples to use; fewer than min_samples is refused."`
+	MinSamples      int        `yaml:"min_samples" min:"1" default:"16" desc:"Least number of samples."`
+	BatchSize       int        `yaml:"batch_size" min:"1" default:"8" desc:"Samples a run."`
 	Method          string     `yaml:"method" default:"entropy" enum:"entropy|entropy-ort|minmax|percentile" desc:"How a range is chosen."`
-	Percentile      float64    `yaml:"percentile" default:"99.99" desc:"For method percentile."`
+	Percentile      float64    `yaml:"percentile" min:"50" max:"100" default:"99.99" desc:"For method percentile."`
 	Seed            int64      `yaml:"seed" default:"0" desc:"Seed of the sampling."`
 	AllowSynthetic  bool       `yaml:"allow_synthetic" default:"false" desc:"Allow random data; the result is marked as not representative."`
 	Cache           string     `yaml:"cache" path:"input" desc:"Use this cache instead of calibrating; every mismatch is an error."`
@@ -173,8 +174,8 @@ type Calibration struct {
 
 // Preprocess turns a picture into a tensor.
 type Preprocess struct {
-	Resize int       `yaml:"resize" default:"0" desc:"Shorter side after resizing, in pixels; 0 resizes to the crop."`
-	Crop   []int     `yaml:"crop" desc:"[height, width] of the centre crop; the input's size by default."`
+	Resize int       `yaml:"resize" min:"0" default:"0" desc:"Shorter side after resizing, in pixels; 0 resizes to the crop."`
+	Crop   []int     `yaml:"crop" min:"1" desc:"[height, width] of the centre crop; the input's size by default."`
 	Order  string    `yaml:"channel_order" default:"rgb" enum:"rgb|bgr|gray" desc:"Order of the channels."`
 	Layout string    `yaml:"layout" default:"nchw" enum:"nchw|nhwc" desc:"Order of the axes."`
 	Scale  float64   `yaml:"scale" default:"0.00392156862745098" desc:"Factor of the 8-bit values."`
@@ -195,24 +196,24 @@ type Quantize struct {
 // Benchmark says what is measured.
 type Benchmark struct {
 	Enabled     bool    `yaml:"enabled" default:"true" desc:"Turn the stage off."`
-	WarmupIters int     `yaml:"warmup_iters" default:"10" desc:"Requests before timing, at least."`
-	Iters       int     `yaml:"iters" default:"100" desc:"Timed requests of each worker."`
-	BatchSizes  []int   `yaml:"batch_sizes" default:"[1]" desc:"Batch sizes, each within the profile."`
-	Concurrency []int   `yaml:"concurrency" default:"[1]" desc:"Requests at a time; every pair with a batch size is measured."`
+	WarmupIters int     `yaml:"warmup_iters" min:"0" default:"10" desc:"Requests before timing, at least."`
+	Iters       int     `yaml:"iters" min:"1" default:"100" desc:"Timed requests of each worker."`
+	BatchSizes  []int   `yaml:"batch_sizes" min:"1" default:"[1]" desc:"Batch sizes, each within the profile."`
+	Concurrency []int   `yaml:"concurrency" min:"1" max:"1024" default:"[1]" desc:"Requests at a time; every pair with a batch size is measured."`
 	CUDAGraph   string  `yaml:"cuda_graph" default:"both" enum:"on|off|both" desc:"Capture the engine in a CUDA graph."`
 	Baseline    bool    `yaml:"onnx_baseline" default:"true" desc:"Also measure ONNX Runtime on the CPU."`
-	MaxSeconds  int     `yaml:"max_seconds" default:"120" unit:"s" desc:"Time limit of one measurement."`
-	Margin      float64 `yaml:"margin" default:"0.01" desc:"Ratio of medians inside which two measurements are the same."`
+	MaxSeconds  int     `yaml:"max_seconds" min:"1" default:"120" unit:"s" desc:"Time limit of one measurement."`
+	Margin      float64 `yaml:"margin" min:"0" max:"1" default:"0.01" desc:"Ratio of medians inside which two measurements are the same."`
 	Seed        int64   `yaml:"seed" default:"0" desc:"Seed of the inputs."`
-	Threads     int     `yaml:"threads" default:"0" desc:"Threads of ONNX Runtime; 0 is its default."`
+	Threads     int     `yaml:"threads" min:"0" max:"1024" default:"0" desc:"Threads of ONNX Runtime; 0 is its default."`
 }
 
 // Triton is the model repository and the server.
 type Triton struct {
 	ModelName       string            `yaml:"model_name" desc:"Name in the repository; model.name by default."`
-	Version         int               `yaml:"version" default:"0" desc:"Version folder; 0 is the next free one."`
+	Version         int               `yaml:"version" min:"0" default:"0" desc:"Version folder; 0 is the next free one."`
 	Precision       string            `yaml:"precision" desc:"Precision that is packaged; the last of tensorrt.precisions by default."`
-	MaxBatchSize    *int              `yaml:"max_batch_size" desc:"Only lowers the model's own limit; 0 turns batching off."`
+	MaxBatchSize    *int              `yaml:"max_batch_size" min:"0" desc:"Only lowers the model's own limit; 0 turns batching off."`
 	InstanceGroups  []InstanceGroup   `yaml:"instance_groups" desc:"Where instances run and how many."`
 	DynamicBatching *DynamicBatching  `yaml:"dynamic_batching" desc:"Let the server merge requests."`
 	VersionPolicy   map[string]any    `yaml:"version_policy" desc:"latest: {num_versions: n}, all: {}, or specific: {versions: [..]}."`
@@ -225,12 +226,12 @@ type Triton struct {
 	Image           string            `yaml:"image" desc:"Container image of the server. There is no default: a plan loads only in its own TensorRT release."`
 	Server          string            `yaml:"server" desc:"A tritonserver executable; that of PATH or of the locked environment by default."`
 	BindAddress     string            `yaml:"bind_address" default:"127.0.0.1" desc:"Address of the ports. Triton has no authentication: another address exposes it."`
-	HTTPPort        int               `yaml:"http_port" default:"0" desc:"0 chooses a free port for served, 8000 for serve."`
-	GRPCPort        int               `yaml:"grpc_port" default:"0" desc:"0 chooses a free port for served, 8001 for serve."`
-	MetricsPort     int               `yaml:"metrics_port" default:"0" desc:"0 chooses a free port for served, 8002 for serve."`
+	HTTPPort        int               `yaml:"http_port" min:"0" max:"65535" default:"0" desc:"0 chooses a free port for served, 8000 for serve."`
+	GRPCPort        int               `yaml:"grpc_port" min:"0" max:"65535" default:"0" desc:"0 chooses a free port for served, 8001 for serve."`
+	MetricsPort     int               `yaml:"metrics_port" min:"0" max:"65535" default:"0" desc:"0 chooses a free port for served, 8002 for serve."`
 	GPUs            string            `yaml:"gpus" desc:"GPUs of the container: all, or indexes and UUIDs with commas."`
-	SharedMemoryMB  int               `yaml:"shm_mb" default:"256" unit:"MiB" desc:"/dev/shm of the container."`
-	ReadyTimeoutS   int               `yaml:"ready_timeout_s" default:"120" unit:"s" desc:"How long to wait for the model."`
+	SharedMemoryMB  int               `yaml:"shm_mb" min:"1" default:"256" unit:"MiB" desc:"/dev/shm of the container."`
+	ReadyTimeoutS   int               `yaml:"ready_timeout_s" min:"1" default:"120" unit:"s" desc:"How long to wait for the model."`
 	Verbose         bool              `yaml:"log_verbose" default:"false" desc:"Verbose server log."`
 	Protocols       []string          `yaml:"protocols" default:"[http, grpc]" enum:"http|grpc" desc:"Protocols that served compares over."`
 }
@@ -238,26 +239,26 @@ type Triton struct {
 // InstanceGroup is one group of instances.
 type InstanceGroup struct {
 	Kind  string `yaml:"kind" default:"auto" enum:"auto|gpu|cpu" desc:"auto: gpu for plans, cpu for ONNX."`
-	Count int    `yaml:"count" default:"1" desc:"Instances on each device."`
-	GPUs  []int  `yaml:"gpus" desc:"Device indexes; all by default."`
+	Count int    `yaml:"count" min:"1" default:"1" desc:"Instances on each device."`
+	GPUs  []int  `yaml:"gpus" min:"0" desc:"Device indexes; all by default."`
 }
 
 // DynamicBatching lets the server merge requests.
 type DynamicBatching struct {
-	PreferredSizes []int        `yaml:"preferred_batch_size" desc:"Sizes to wait for."`
-	MaxDelayUS     int64        `yaml:"max_queue_delay_us" default:"0" unit:"µs" desc:"How long to wait."`
+	PreferredSizes []int        `yaml:"preferred_batch_size" min:"1" desc:"Sizes to wait for."`
+	MaxDelayUS     int64        `yaml:"max_queue_delay_us" min:"0" default:"0" unit:"µs" desc:"How long to wait."`
 	PreserveOrder  bool         `yaml:"preserve_ordering" default:"false" desc:"Answer in the order of arrival."`
-	PriorityLevels int          `yaml:"priority_levels" default:"0" desc:"Number of priorities."`
-	DefaultLevel   int          `yaml:"default_priority_level" default:"0" desc:"Priority of requests without one."`
+	PriorityLevels int          `yaml:"priority_levels" min:"0" default:"0" desc:"Number of priorities."`
+	DefaultLevel   int          `yaml:"default_priority_level" min:"0" default:"0" desc:"Priority of requests without one."`
 	Queue          *QueuePolicy `yaml:"queue_policy" desc:"Default queue policy."`
 }
 
 // QueuePolicy bounds the queue.
 type QueuePolicy struct {
 	TimeoutAction string `yaml:"timeout_action" default:"reject" enum:"reject|delay" desc:"What happens to a request that waited too long."`
-	TimeoutUS     int64  `yaml:"default_timeout_us" default:"0" unit:"µs" desc:"How long a request may wait."`
+	TimeoutUS     int64  `yaml:"default_timeout_us" min:"0" default:"0" unit:"µs" desc:"How long a request may wait."`
 	AllowOverride bool   `yaml:"allow_timeout_override" default:"false" desc:"A request may shorten its own timeout."`
-	MaxSize       int    `yaml:"max_queue_size" default:"0" desc:"Requests in the queue; 0 is no limit."`
+	MaxSize       int    `yaml:"max_queue_size" min:"0" default:"0" desc:"Requests in the queue; 0 is no limit."`
 }
 
 // Gate is what lets a change through.
@@ -269,9 +270,9 @@ type Gate struct {
 // Budget is one limit, absolute or relative to the baseline.
 type Budget struct {
 	Metric  string            `yaml:"metric" enum:"latency_p50_ms|latency_p90_ms|latency_p95_ms|latency_p99_ms|latency_mean_ms|throughput|engine_bytes|gpu_memory_bytes|peak_rss_bytes|load_ms|build_seconds|cold_ms|accuracy|onnx_bytes|nodes" desc:"What is measured."`
-	Where   map[string]string `yaml:"where" desc:"Restricts rows: precision, backend, batch, concurrency, mode."`
+	Where   map[string]string `yaml:"where" keys:"precision|backend|batch|concurrency|mode|device" desc:"Restricts rows: precision, backend, batch, concurrency, mode."`
 	Max     *float64          `yaml:"max" desc:"Largest value."`
 	Min     *float64          `yaml:"min" desc:"Smallest value."`
-	MaxRise *float64          `yaml:"max_rise" desc:"Largest rise over the baseline, as a fraction."`
-	MaxDrop *float64          `yaml:"max_drop" desc:"Largest fall below the baseline, as a fraction."`
+	MaxRise *float64          `yaml:"max_rise" min:"0" desc:"Largest rise over the baseline, as a fraction."`
+	MaxDrop *float64          `yaml:"max_drop" min:"0" max:"1" desc:"Largest fall below the baseline, as a fraction."`
 }
