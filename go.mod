@@ -30,7 +30,7 @@ require (
 	oras.land/oras-go/v2 v2.7.0
 )
 
-require github.com/distribution/reference v0.6.0 // indirect
+require github.com/distribution/reference v0.6.0
 
 require (
 	codeberg.org/go-fonts/liberation v0.5.0 // indirect
@@ -49,6 +49,7 @@ require (
 	github.com/containerd/errdefs/pkg v0.3.0 // indirect
 	github.com/docker/go-connections v0.8.2 // indirect
 	github.com/docker/go-units v0.5.0 // indirect
+	github.com/ebitengine/purego v0.11.3 // indirect
 	github.com/felixge/httpsnoop v1.0.4 // indirect
 	github.com/go-logr/logr v1.4.3 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
