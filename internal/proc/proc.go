@@ -31,6 +31,10 @@ type Command struct {
 	Stdout io.Writer
 	Stderr io.Writer  // gets a copy; the tail is kept anyway
 	Files  []*os.File // become descriptors 3, 4, ...
+	// Output, unless it is nil, is the child's stdout and stderr itself, so that
+	// the child can outlive us; Stdout and Stderr are then not used and no tail
+	// is kept.
+	Output *os.File
 	// Grace is the time between SIGTERM and SIGKILL to the group; default 5 s.
 	Grace time.Duration
 }
@@ -117,6 +121,9 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.ExtraFiles = c.Dir, c.Stdin, c.Stdout, c.Files
 	t := &tail{next: c.Stderr}
 	cmd.Stderr = t
+	if c.Output != nil {
+		cmd.Stdout, cmd.Stderr = c.Output, c.Output
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// Grandchildren may hold our pipes open after the child has gone.
 	cmd.WaitDelay = grace
