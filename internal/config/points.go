@@ -153,7 +153,8 @@ func (c *Config) symbolRanges(p Profile) (ranges map[string]sizes, order []strin
 	ranges = map[string]sizes{}
 	for _, input := range c.profileOrder(p) {
 		r := p.Inputs[input]
-		for i := range r.Opt {
+		// The lengths differ only in a file that is being refused.
+		for i := range min(len(r.Min), len(r.Opt), len(r.Max)) {
 			symbol := c.axis(input, i)
 			if _, seen := ranges[symbol]; symbol == "" || seen {
 				continue
