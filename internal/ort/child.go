@@ -66,6 +66,7 @@ type server struct {
 	out     *bufio.Writer
 	session *nativeSession
 	load    *loadRequest
+	reducer Reducer
 }
 
 // serve answers requests until their stream ends. It reads ahead by one request,
@@ -150,6 +151,12 @@ func (s *server) do(q request, a *reply, free *func()) ([][]byte, error) {
 		r, err := s.benchmark(q.feed, *q.Benchmark)
 		a.Benchmark = r
 		return nil, err
+	case q.Op == opReduce && q.Reduce != nil:
+		return nil, s.reduce(q)
+	case q.Op == opReduced:
+		state, err := s.reduced()
+		a.State = state
+		return nil, err
 	case q.Op == opEndProfile:
 		path, err := s.session.endProfile()
 		a.Path = path
@@ -188,27 +195,38 @@ func (s *server) open(l *loadRequest, a *reply) error {
 }
 
 func (s *server) infer(q request, a *reply, free *func()) ([][]byte, error) {
-	names, inputs, err := s.values(q.feed)
-	defer func() { s.session.free(inputs) }()
+	named, release, err := s.outputs(q.feed)
+	*free = release // after the reply has been written
 	if err != nil {
 		return nil, err
-	}
-	outputs, err := s.session.run(names, inputs)
-	if err != nil {
-		return nil, err
-	}
-	*free = func() { s.session.free(outputs) } // after the reply has been written
-	named := make([]tensor.Named, len(outputs))
-	for i, v := range outputs {
-		t, err := s.session.view(v)
-		if err != nil {
-			return nil, fmt.Errorf("output %q: %w", s.session.outputs[i].Name, err)
-		}
-		named[i] = tensor.Named{Name: s.session.outputs[i].Name, Tensor: t}
 	}
 	var bodies [][]byte
 	a.Tensors, bodies = announce(named)
 	return bodies, nil
+}
+
+// outputs runs the model. The tensors lie in the runtime's memory until free is
+// called.
+func (s *server) outputs(feed []tensor.Named) (named []tensor.Named, free func(), err error) {
+	names, inputs, err := s.values(feed)
+	defer func() { s.session.free(inputs) }()
+	if err != nil {
+		return nil, func() {}, err
+	}
+	outputs, err := s.session.run(names, inputs)
+	if err != nil {
+		return nil, func() {}, err
+	}
+	free = func() { s.session.free(outputs) }
+	named = make([]tensor.Named, len(outputs))
+	for i, v := range outputs {
+		t, err := s.session.view(v)
+		if err != nil {
+			return nil, free, fmt.Errorf("output %q: %w", s.session.outputs[i].Name, err)
+		}
+		named[i] = tensor.Named{Name: s.session.outputs[i].Name, Tensor: t}
+	}
+	return named, free, nil
 }
 
 func (s *server) values(feed []tensor.Named) ([]string, []*value, error) {

@@ -16,6 +16,8 @@ const (
 	opInfer      = "infer"
 	opBenchmark  = "benchmark"
 	opEndProfile = "end-profile"
+	opReduce     = "reduce"
+	opReduced    = "reduced"
 )
 
 // wireTensor announces a tensor whose bytes follow the line.
@@ -32,6 +34,7 @@ type request struct {
 	Op        string            `json:"op"`
 	Load      *loadRequest      `json:"load,omitempty"`
 	Benchmark *BenchmarkRequest `json:"benchmark,omitempty"`
+	Reduce    *reduceRequest    `json:"reduce,omitempty"`
 	Tensors   []wireTensor      `json:"tensors,omitempty"`
 
 	feed []tensor.Named
@@ -56,6 +59,7 @@ type reply struct {
 	LoadMs    float64          `json:"load_ms,omitempty"`
 	Path      string           `json:"path,omitempty"`
 	Benchmark *BenchmarkResult `json:"benchmark,omitempty"`
+	State     []byte           `json:"state,omitempty"`
 	Tensors   []wireTensor     `json:"tensors,omitempty"`
 
 	outputs []tensor.Named

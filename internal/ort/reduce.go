@@ -1,0 +1,78 @@
+package ort
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/trtship/trtship/internal/tensor"
+)
+
+// Reducer digests the outputs of runs inside the child, so that large inner
+// values never leave it. Calibration gathers its ranges with one.
+type Reducer interface {
+	// Add takes the outputs of one run, extra ones included. Their memory is the
+	// runtime's: nothing of it may be kept.
+	Add(outputs []tensor.Named) error
+	// State returns all that was gathered, in a form of the reducer's own.
+	State() ([]byte, error)
+}
+
+var reducers = map[string]func(settings []byte) (Reducer, error){}
+
+// RegisterReducer makes a kind of reducer known to the child. It is called from
+// init functions only, since the child is this same program. The settings are
+// those of the first [Session.Reduce].
+func RegisterReducer(kind string, create func(settings []byte) (Reducer, error)) {
+	if _, ok := reducers[kind]; ok {
+		panic("ort: reducer " + kind + " is registered twice")
+	}
+	reducers[kind] = create
+}
+
+// reduceRequest names the reducer that a run's outputs go to.
+type reduceRequest struct {
+	Kind     string `json:"kind"`
+	Settings []byte `json:"settings,omitempty"`
+}
+
+// Reduce runs the model on one feed and gives its outputs to the session's
+// reducer, which is made at the first call.
+func (s *Session) Reduce(ctx context.Context, kind string, settings []byte, inputs []tensor.Named) error {
+	if err := s.checkFeed(inputs); err != nil {
+		return err
+	}
+	_, err := s.do(ctx, request{Op: opReduce, Reduce: &reduceRequest{Kind: kind, Settings: settings}}, describeFeed(inputs), inputs...)
+	return err
+}
+
+// Reduced returns the state of the session's reducer.
+func (s *Session) Reduced(ctx context.Context) ([]byte, error) {
+	a, err := s.do(ctx, request{Op: opReduced}, "")
+	return a.State, err
+}
+
+func (s *server) reduce(q request) error {
+	if s.reducer == nil {
+		create, ok := reducers[q.Reduce.Kind]
+		if !ok {
+			return fmt.Errorf("reducer %q is not known", q.Reduce.Kind)
+		}
+		var err error
+		if s.reducer, err = create(q.Reduce.Settings); err != nil {
+			return fmt.Errorf("reducer %s: %w", q.Reduce.Kind, err)
+		}
+	}
+	outputs, free, err := s.outputs(q.feed)
+	defer free()
+	if err != nil {
+		return err
+	}
+	return s.reducer.Add(outputs)
+}
+
+func (s *server) reduced() ([]byte, error) {
+	if s.reducer == nil {
+		return nil, fmt.Errorf("nothing was reduced")
+	}
+	return s.reducer.State()
+}
