@@ -159,6 +159,15 @@ type Measurement struct {
 	Samples     []Number         `json:"samples_ms"` // raw end-to-end samples, in order
 	Clocks      *Clocks          `json:"clocks,omitempty"`
 	Notes       []string         `json:"notes,omitempty"`
+	Interleaved *Interleaved     `json:"interleaved,omitempty"`
+}
+
+// Interleaved holds samples of the baseline's engine, measured in alternation
+// with the row's own samples on one GPU in one process: the best evidence of a
+// change that there is.
+type Interleaved struct {
+	Baseline string   `json:"baseline"`   // artifact id of the other engine, or the baseline's run id
+	Samples  []Number `json:"samples_ms"` // in order
 }
 
 // Stats summarises samples in milliseconds. Percentiles are by linear

@@ -64,7 +64,7 @@ func (v View) badChecks() map[string]bool {
 type junitWriter struct {
 	model    string
 	started  time.Time
-	hardware bool           // a hardware step that did not run is an error
+	hardware bool // a hardware step that did not run is an error
 	bad      map[string]bool
 	seen     map[string]int // class and name, to keep cases apart
 }

@@ -1,81 +1,54 @@
 package failure
 
-import (
-	"strings"
+import "github.com/trtship/trtship/report"
 
-	"github.com/trtship/trtship/report"
+// stageCodes is the exit code of each stage's checks that fail or are broken.
+var stageCodes = map[string]Code{
+	"inspect":            Model,
+	"export":             Export,
+	"validate":           Tolerance,
+	"optimize":           Tolerance,
+	"validate_optimized": Tolerance,
+	"calibrate":          Calibration,
+	"quantize":           Tolerance,
+	"build":              Build,
+	"validate_engine":    Tolerance,
+	"benchmark":          Benchmark,
+	"package":            Triton,
+	"served":             Triton,
+}
+
+// StageCode returns the exit code of a stage, Bug for an unknown one.
+func StageCode(stage string) Code {
+	if c, ok := stageCodes[stage]; ok {
+		return c
+	}
+	return Bug
+}
+
+// InRun and InGate say who asks ForCheck.
+const (
+	InRun  = false
+	InGate = true
 )
 
-// StageCode is the row of a stage in the table of exit codes: what `run` and
-// `gate` exit with when the stage's check is the first bad one.
-type StageCode struct {
-	Stage  string
-	Fail   Code // measured, does not hold
-	Broken Code // could not be found out
-}
-
-// StageCodes is the table, in the order of the stages.
-var StageCodes = []StageCode{
-	{"inspect", Model, Model},
-	{"export", Export, Export},
-	{"validate", Tolerance, Tolerance},
-	{"optimize", Tolerance, Export},
-	{"validate_optimized", Tolerance, Tolerance},
-	{"calibrate", Calibration, Calibration},
-	{"quantize", Tolerance, Build},
-	{"build", Build, Build},
-	{"validate_engine", Tolerance, Tolerance},
-	{"benchmark", Benchmark, Benchmark},
-	{"package", Triton, Triton},
-	{"served", Tolerance, Triton},
-}
-
-// ArtifactsCheck is the name, behind "<stage>/", of the check that the pipeline
-// reports when an artifact of a stage cannot be read or written.
-const ArtifactsCheck = "artifacts"
-
-// OfCheck returns the exit code of one check of a stage: OK if the check is
-// neutral or good. The code of a missing check is given, for it is 3 in run and
-// 13 in gate.
-func OfCheck(stage, id string, verdict report.Verdict, missing Code) Code {
-	switch verdict {
+// ForCheck returns the exit code that a check of a stage with verdict v asks
+// for: OK where it is good or was not asked for, the stage's code where it
+// failed or broke, Missing in a run and Incomplete in the gate where it did
+// not run, Incomplete where it is inconclusive.
+func ForCheck(stage string, v report.Verdict, inGate bool) Code {
+	switch v {
 	case report.Pass, report.Skip, report.NotAsked:
 		return OK
 	case report.Missing:
-		return missing
+		if inGate {
+			return Incomplete
+		}
+		return Missing
 	case report.Inconclusive:
 		return Incomplete
 	case report.Fail, report.Broken:
+		return StageCode(stage)
 	}
-	if strings.HasSuffix(id, "/"+ArtifactsCheck) {
-		return Artifact
-	}
-	for _, row := range StageCodes {
-		if row.Stage == stage && verdict == report.Fail {
-			return row.Fail
-		}
-		if row.Stage == stage {
-			return row.Broken
-		}
-	}
-	return Bug // a stage without a row, or a verdict that is none
-}
-
-// OfStages returns the exit code of a run: that of the first bad check in the
-// order of the stages. missing is the code of what did not run: Missing in run,
-// Incomplete in gate.
-func OfStages(stages []report.Stage, missing Code) Code {
-	for _, st := range stages {
-		for _, c := range st.Checks {
-			if code := OfCheck(st.Name, c.ID, c.Verdict, missing); code != OK {
-				return code
-			}
-		}
-		if len(st.Checks) == 0 { // a stage that did not run has no checks
-			if code := OfCheck(st.Name, "", st.Verdict, missing); code != OK {
-				return code
-			}
-		}
-	}
-	return OK
+	return StageCode(stage)
 }

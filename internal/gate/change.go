@@ -1,0 +1,213 @@
+package gate
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"strings"
+
+	"golang.org/x/perf/benchmath"
+	"gonum.org/v1/gonum/stat"
+
+	"github.com/trtship/trtship/report"
+)
+
+// minSamples is how many independent samples of each side a judgement needs.
+const minSamples = 20
+
+// changes compares the latency of every row that both reports have.
+func (j *judge) changes() {
+	if j.head.Benchmark == nil {
+		return
+	}
+	base := map[string]report.Measurement{}
+	if j.base != nil && j.base.Benchmark != nil && j.gate.Baseline.Comparable {
+		for _, m := range j.base.Benchmark.Rows {
+			base[m.Row()] = m
+		}
+	}
+	for _, m := range j.head.Benchmark.Rows {
+		if m.Interleaved != nil {
+			j.change(m, report.Measurement{Samples: m.Interleaved.Samples}, "measured in alternation with "+m.Interleaved.Baseline)
+		} else if b, ok := base[m.Row()]; ok {
+			j.change(m, b, "")
+		} else if j.base != nil && j.gate.Baseline.Comparable {
+			j.gate.Deltas = append(j.gate.Deltas, report.Delta{Row: m.Row(), Metric: "latency_p50_ms", Unit: "ms", Better: "lower", Head: p50(m), Change: report.New})
+		}
+	}
+	sort.SliceStable(j.gate.Deltas, func(a, b int) bool {
+		return slices.Index(report.Changes, j.gate.Deltas[a].Change) < slices.Index(report.Changes, j.gate.Deltas[b].Change)
+	})
+}
+
+func (j *judge) change(head, base report.Measurement, detail string) {
+	d := Compare(floats(base.Samples), floats(head.Samples), j.margin(head), j.o.Confidence)
+	d.Row, d.Metric, d.Unit, d.Better = head.Row(), "latency_p50_ms", "ms", "lower"
+	if detail != "" {
+		d.Detail = strings.TrimPrefix(d.Detail+"; "+detail, "; ")
+	}
+	if d.Base == nil {
+		d.Base, d.Head = p50(base), p50(head)
+	}
+	j.gate.Deltas = append(j.gate.Deltas, d)
+	c := report.Check{ID: "gate/latency", Subject: report.Subject{Node: d.Row}, Verdict: report.Pass,
+		Want: fmt.Sprintf("no rise of the median beyond %s", percent(float64(d.Margin))), Detail: d.Detail}
+	if d.Ratio != nil {
+		c.Got = signed(float64(*d.Ratio) - 1)
+		c.Metrics = map[string]report.Number{"ratio": *d.Ratio}
+	}
+	if d.Low != nil && d.High != nil {
+		c.Got += fmt.Sprintf(", %s confidence interval %s to %s", percent(float64(d.Confidence)), signed(float64(*d.Low)-1), signed(float64(*d.High)-1))
+	}
+	switch d.Change {
+	case report.Regressed:
+		c.Verdict = report.Fail
+		c.Hint = "measure the two engines in alternation to be sure; raise benchmark.margin or give the row a max_rise budget if this is accepted"
+	case report.Unclear:
+		c.Verdict = report.Inconclusive
+		c.Hint = "raise benchmark.iters, lock the clocks, or measure the two engines in alternation"
+	}
+	j.own(c)
+}
+
+// margin is the rise of the median that is accepted for a row: that of a
+// budget made for it, else the report's.
+func (j *judge) margin(m report.Measurement) float64 {
+	margin := float64(j.head.Settings.Margin)
+	for _, b := range j.head.Settings.Budgets {
+		if b.Metric == "latency_p50_ms" && b.MaxRise != nil && matches(b.Where, m) {
+			margin = float64(*b.MaxRise)
+		}
+	}
+	return margin
+}
+
+// Compare judges the ratio of the medians of two sets of samples, in the order
+// in which they were measured. The confidence interval of the ratio comes from
+// those of the two medians (order statistics, no assumption about the
+// distribution), each at a level that makes the pair hold at the level asked
+// for. Samples that depend on their predecessors are thinned first, for they
+// count as fewer than they are. The change is certain only if the whole
+// interval lies on one side of the margin.
+func Compare(base, head []float64, margin, confidence float64) report.Delta {
+	d := report.Delta{Margin: report.Number(margin), Change: report.Unclear}
+	if n := invalid(base) + invalid(head); n > 0 {
+		d.Detail = fmt.Sprintf("%d samples are not positive numbers", n)
+		return d
+	}
+	if len(base) == 0 || len(head) == 0 {
+		d.Detail = "there are no raw samples to compare"
+		return d
+	}
+	b, h := thin(base), thin(head)
+	each := 1 - (1-confidence)/2
+	sb, sh := summary(b, each), summary(h, each)
+	// The centres are those of all samples; thinning serves the interval only.
+	mb, mh := median(base), median(head)
+	ratio := mh / mb
+	d.Base, d.Head, d.Ratio = number(mb), number(mh), number(ratio)
+	low, high := sh.Lo/sb.Hi, sh.Hi/sb.Lo
+	d.Confidence = report.Number(confidence)
+	if len(b) < minSamples || len(h) < minSamples || math.IsInf(low, 0) || math.IsInf(high, 0) || math.IsNaN(low) || math.IsNaN(high) || sb.Lo <= 0 {
+		d.Detail = fmt.Sprintf("%d and %d independent samples are too few, want %d", len(b), len(h), minSamples)
+		return d
+	}
+	low, high = math.Min(low, ratio), math.Max(high, ratio)
+	d.Low, d.High = number(low), number(high)
+	switch {
+	case low > 1+margin:
+		d.Change = report.Regressed
+	case high < 1-margin:
+		d.Change = report.Improved
+	case high <= 1+margin && low >= 1-margin:
+		d.Change = report.Same
+	case high <= 1+margin:
+		// Certainly no regression; whether it is an improvement is unclear.
+		d.Change, d.Detail = report.Same, "faster or the same"
+	default:
+		d.Detail = "the interval reaches over the margin"
+	}
+	return d
+}
+
+func summary(values []float64, confidence float64) benchmath.Summary {
+	t := benchmath.DefaultThresholds
+	return benchmath.AssumeNothing.Summary(benchmath.NewSample(slices.Clone(values), &t), confidence)
+}
+
+func median(values []float64) float64 {
+	v := slices.Clone(values)
+	slices.Sort(v)
+	if len(v)%2 == 1 {
+		return v[len(v)/2]
+	}
+	return (v[len(v)/2-1] + v[len(v)/2]) / 2
+}
+
+// thin keeps every k-th sample, where k makes the rest about independent: a
+// series with correlation r between neighbours is worth (1-r)/(1+r) of its
+// length. Ranks are used, so that one outlier does not hide the dependence.
+func thin(values []float64) []float64 {
+	if len(values) < 3 {
+		return values
+	}
+	r := stat.Correlation(ranks(values[:len(values)-1]), ranks(values[1:]), nil)
+	if math.IsNaN(r) || r <= 0.1 {
+		return values
+	}
+	k := int(math.Ceil((1 + r) / math.Max(1e-3, 1-r)))
+	out := make([]float64, 0, len(values)/k+1)
+	for i := 0; i < len(values); i += k {
+		out = append(out, values[i])
+	}
+	return out
+}
+
+// ranks replaces values by their ranks; equal values share their mean rank.
+func ranks(values []float64) []float64 {
+	order := make([]int, len(values))
+	for i := range order {
+		order[i] = i
+	}
+	sort.Slice(order, func(a, b int) bool { return values[order[a]] < values[order[b]] })
+	out := make([]float64, len(values))
+	for i := 0; i < len(order); {
+		k := i
+		for k < len(order) && values[order[k]] == values[order[i]] {
+			k++
+		}
+		for _, o := range order[i:k] {
+			out[o] = float64(i+k-1) / 2
+		}
+		i = k
+	}
+	return out
+}
+
+func invalid(values []float64) int {
+	n := 0
+	for _, v := range values {
+		if !(v > 0) || math.IsInf(v, 0) {
+			n++
+		}
+	}
+	return n
+}
+
+func floats(ns []report.Number) []float64 {
+	out := make([]float64, len(ns))
+	for i, n := range ns {
+		out[i] = float64(n)
+	}
+	return out
+}
+
+func number(f float64) *report.Number {
+	n := report.Number(f)
+	return &n
+}
+
+func percent(f float64) string { return fmt.Sprintf("%.4g %%", f*100) }
+
+func signed(f float64) string { return fmt.Sprintf("%+.1f %%", f*100) }
