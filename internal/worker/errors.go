@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -73,6 +74,12 @@ func BrokenCheck(id string, err error) (c report.Check, ok bool) {
 // failure turns the child's account of an error into an *failure.Error. The
 // Python traceback goes to the log, and into the details of a bug.
 func (w *Worker) failure(method string, r *remoteError) error {
+	if r.Trace != "" {
+		fmt.Fprintf(w.opt.Log, "%s: %s\n%s\n", method, r.Message, r.Trace)
+	}
+	if r.Kind == "memory" { // says nothing about the model, and the child may be in any state
+		return w.crash(method, fmt.Errorf("%s (limit %d MiB)", r.Message, w.opt.MemoryMB))
+	}
 	code := failure.Code(r.Code)
 	if _, known := code.Doc(); !known || code == failure.OK {
 		code = failure.Bug
@@ -82,20 +89,21 @@ func (w *Worker) failure(method string, r *remoteError) error {
 	for _, d := range r.Details {
 		e.With(d.Label, "%s", d.Value)
 	}
-	if r.Trace != "" {
-		fmt.Fprintf(w.opt.Log, "%s: %s\n%s\n", method, r.Message, r.Trace)
-		if code == failure.Bug {
-			e.With("python traceback", "%s", r.Trace)
-		}
+	if r.Trace != "" && code == failure.Bug {
+		e.With("python traceback", "%s", r.Trace)
 	}
-	e.Err = &Refusal{Kind: r.Kind}
+	e.Err = &Refusal{Kind: r.Kind, Data: r.Data}
 	return e
 }
 
-// Refusal is the cause below a *failure.Error from the child; Kind says what
-// kind of thing could not be done: load, forward, signature, export, memory,
-// trust, usage, bug.
-type Refusal struct{ Kind string }
+// Refusal is the cause below a *failure.Error from the child.
+type Refusal struct {
+	// Kind says what could not be done: load, trust, forward, signature, export,
+	// build, missing, bug.
+	Kind string
+	// Data is what the method added for programs; may be nil.
+	Data json.RawMessage
+}
 
 func (r *Refusal) Error() string { return r.Kind }
 

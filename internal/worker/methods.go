@@ -1,8 +1,6 @@
 package worker
 
 import (
-	"encoding/json"
-
 	"github.com/trtship/trtship/internal/config"
 	"github.com/trtship/trtship/report"
 )
@@ -94,10 +92,9 @@ type ExportRequest struct {
 	Model Model `json:"model"`
 	// Sizes are tried in order until a forward runs; the model is traced there.
 	Sizes        []Sizes `json:"sizes"`
-	Dir          string  `json:"dir"` // gets model.onnx and perhaps model.onnx.data
+	Dir          string  `json:"dir"` // empty; gets RawModel and its data files
 	Opset        int     `json:"opset"`
 	Dynamo       bool    `json:"dynamo"`
-	ExternalData bool    `json:"external_data"`
 	ConstantFold bool    `json:"constant_folding"`
 }
 
@@ -105,14 +102,22 @@ type ExportRequest struct {
 // model's own forward, to be compared with those of the file.
 type ExportResult struct {
 	Origin
-	Files   []string        `json:"files"` // names below Dir
-	Sizes   Sizes           `json:"sizes"` // that the model was traced with
-	Inputs  []report.Tensor `json:"inputs"`
-	Outputs []report.Tensor `json:"outputs"`
-	Notes   []string        `json:"notes,omitempty"`
+	Files []string `json:"files"` // names below Dir
+	Sizes Sizes    `json:"sizes"` // that the model was traced with
+	// Confirmed says that a forward ran at two different sizes, so that a dim of
+	// an output which is a number really is fixed.
+	Confirmed bool            `json:"confirmed"`
+	Inputs    []report.Tensor `json:"inputs"`
+	Outputs   []report.Tensor `json:"outputs"`
+	Notes     []string        `json:"notes,omitempty"`
 }
 
-// Export writes the model as ONNX, byte-identical for equal weights and sources.
+// RawModel is the file that Export writes. It is what torch's exporter wrote:
+// it may hold paths and stack traces, and have any number of data files beside
+// it. Package stages/export makes the artifact from it.
+const RawModel = "raw.onnx"
+
+// Export writes the model as ONNX.
 func (w *Worker) Export(req ExportRequest) (ExportResult, error) {
 	var out ExportResult
 	err := w.Call("torch.export", req, &out)
@@ -163,5 +168,3 @@ func (w *Worker) Forward(req ForwardRequest) (ForwardResult, error) {
 	err := w.Call("torch.forward", req, &out)
 	return out, err
 }
-
-var _ json.Marshaler = report.Number(0) // numbers that are not finite survive the protocol

@@ -49,7 +49,8 @@ type remoteError struct {
 		Label string `json:"label"`
 		Value string `json:"value"`
 	} `json:"details,omitempty"`
-	Trace string `json:"trace,omitempty"`
+	Data  json.RawMessage `json:"data,omitempty"` // for programs
+	Trace string          `json:"trace,omitempty"`
 }
 
 // readReply reads one line and decodes it strictly enough that a cut, huge or
