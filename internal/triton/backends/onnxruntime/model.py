@@ -13,6 +13,8 @@ import numpy as np
 import onnxruntime as ort
 import triton_python_backend_utils as pb_utils
 
+NUMPY_2 = int(np.__version__.split(".")[0]) >= 2
+
 ONNX_TO_TRITON = {
     "tensor(float)": "TYPE_FP32",
     "tensor(double)": "TYPE_FP64",
@@ -54,6 +56,24 @@ def session_options(config):
     elif level == 1:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     return options
+
+
+def to_tensor(name, value):
+    """Hand an array to Triton.
+
+    The stub of this server's python backend reads an array's element size where
+    numpy 1 kept it; with numpy 2 it takes every array for empty. DLPack does
+    not go that way, but knows neither strings nor arrays without elements.
+    """
+    value = np.asarray(value)
+    if value.dtype.kind in "USO":
+        if NUMPY_2 and value.size:
+            raise pb_utils.TritonModelException(
+                f"output '{name}' holds strings, which need numpy 1 with this server's python backend; numpy {np.__version__} is there")
+        return pb_utils.Tensor(name, value.astype(object))
+    if not NUMPY_2 or not value.size:
+        return pb_utils.Tensor(name, value)
+    return pb_utils.Tensor.from_dlpack(name, np.ascontiguousarray(value))
 
 
 def dims_of(tensor):
@@ -133,12 +153,7 @@ class TritonPythonModel:
         return self.session.run(outputs, feed)
 
     def respond(self, names, values):
-        tensors = []
-        for name, value in zip(names, values):
-            value = np.asarray(value)
-            if value.dtype.kind in "US":
-                value = value.astype(object)
-            tensors.append(pb_utils.Tensor(name, value))
+        tensors = [to_tensor(name, value) for name, value in zip(names, values)]
         return pb_utils.InferenceResponse(output_tensors=tensors)
 
     def run_one(self, request):

@@ -1,0 +1,124 @@
+package server
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// LoadError is a model that the server could not load, in the server's words.
+type LoadError struct {
+	Model   string // directory or model name
+	Version string // empty if the model as a whole
+	Text    string
+	Parser  []string // what the text-format parser said about config.pbtxt
+}
+
+func (e LoadError) Error() string {
+	name := e.Model
+	if e.Version != "" {
+		name += " version " + e.Version
+	}
+	return fmt.Sprintf("load %s: %s", name, e.Text)
+}
+
+var (
+	logLine     = regexp.MustCompile(`^([EWI])\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ ([a-z_0-9.]+:\d+)\] ?(.*)$`)
+	loadVersion = regexp.MustCompile(`^failed to load '(.*?)' version (\d+): (?s)(.*)$`)
+	loadModel   = regexp.MustCompile(`^failed to load model '(.*?)': (?s)(.*)$`)
+	pollFailed  = regexp.MustCompile(`^Poll failed for model directory '(.*?)': (?s)(.*)$`)
+	parserError = regexp.MustCompile(`^\[libprotobuf ERROR .*?\] (.*)$`)
+	inUse       = regexp.MustCompile(`Socket '([^']+)' already in use`)
+)
+
+// logReport is what a server's log says so far.
+type logReport struct {
+	errors  []LoadError
+	others  []string // further lines of severity E
+	inUse   string   // address that is taken
+	version string   // server_version
+}
+
+// readLog reads the log file from the start. It is small: load errors end a
+// start at once.
+func readLog(path string) logReport {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return logReport{}
+	}
+	return parseLog(string(b))
+}
+
+func parseLog(text string) logReport {
+	var r logReport
+	var parser []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\r\n")
+		if m := parserError.FindStringSubmatch(line); m != nil {
+			parser = append(parser, strings.TrimPrefix(m[1], "Error parsing text-format inference.ModelConfig: "))
+			continue
+		}
+		if m := inUse.FindStringSubmatch(line); m != nil {
+			r.inUse = m[1]
+		}
+		if v, ok := strings.CutPrefix(line, "| server_version "); ok {
+			r.version = strings.Trim(v, " |")
+		}
+		m := logLine.FindStringSubmatch(line)
+		if m == nil || m[1] != "E" {
+			continue
+		}
+		text := m[3]
+		if u, err := strconv.Unquote(text); err == nil {
+			text = u
+		}
+		if e, ok := loadError(text); ok {
+			e.Parser, parser = parser, nil
+			r.errors = append(r.errors, e)
+		} else {
+			r.others = append(r.others, text)
+		}
+	}
+	return r
+}
+
+func loadError(text string) (LoadError, bool) {
+	if m := loadVersion.FindStringSubmatch(text); m != nil {
+		return LoadError{Model: m[1], Version: m[2], Text: clean(m[3])}, true
+	}
+	if m := loadModel.FindStringSubmatch(text); m != nil {
+		return LoadError{Model: m[1], Text: clean(m[2])}, true
+	}
+	if m := pollFailed.FindStringSubmatch(text); m != nil {
+		return LoadError{Model: m[1], Text: clean(m[2])}, true
+	}
+	return LoadError{}, false
+}
+
+// clean drops the Python traceback that the python backend adds.
+func clean(text string) string {
+	text, _, _ = strings.Cut(text, "\n\nAt:\n")
+	text = strings.ReplaceAll(text, "TritonModelException: ", "")
+	return strings.TrimSpace(text)
+}
+
+// tailOf returns the last lines of a log, at most n bytes.
+func tailOf(path string, n int64) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	at := max(0, info.Size()-n)
+	b := make([]byte, info.Size()-at)
+	if _, err := f.ReadAt(b, at); err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
