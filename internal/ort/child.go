@@ -153,6 +153,10 @@ func (s *server) do(q request, a *reply, free *func()) ([][]byte, error) {
 		return nil, err
 	case q.Op == opReduce && q.Reduce != nil:
 		return nil, s.reduce(q)
+	case q.Op == opSizes:
+		var err error
+		a.Sizes, err = s.sizes(q)
+		return nil, err
 	case q.Op == opReduced:
 		state, err := s.reduced()
 		a.State = state

@@ -76,3 +76,22 @@ func (s *server) reduced() ([]byte, error) {
 	}
 	return s.reducer.State()
 }
+
+// Sizes runs the model on one feed and returns the bytes of each output.
+func (s *Session) Sizes(ctx context.Context, inputs []tensor.Named) (map[string]int64, error) {
+	if err := s.checkFeed(inputs); err != nil {
+		return nil, err
+	}
+	a, err := s.do(ctx, request{Op: opSizes}, describeFeed(inputs), inputs...)
+	return a.Sizes, err
+}
+
+func (s *server) sizes(q request) (map[string]int64, error) {
+	outputs, free, err := s.outputs(q.feed)
+	defer free()
+	sizes := make(map[string]int64, len(outputs))
+	for _, o := range outputs {
+		sizes[o.Name] = int64(len(o.Data))
+	}
+	return sizes, err
+}

@@ -18,6 +18,7 @@ const (
 	opEndProfile = "end-profile"
 	opReduce     = "reduce"
 	opReduced    = "reduced"
+	opSizes      = "sizes"
 )
 
 // wireTensor announces a tensor whose bytes follow the line.
@@ -60,6 +61,7 @@ type reply struct {
 	Path      string           `json:"path,omitempty"`
 	Benchmark *BenchmarkResult `json:"benchmark,omitempty"`
 	State     []byte           `json:"state,omitempty"`
+	Sizes     map[string]int64 `json:"sizes,omitempty"`
 	Tensors   []wireTensor     `json:"tensors,omitempty"`
 
 	outputs []tensor.Named
