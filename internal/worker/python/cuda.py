@@ -4,7 +4,11 @@ Only libcuda is needed. Sizes are bytes, times milliseconds. Every call that
 fails raises CudaError with the driver's own name for the fault.
 """
 import ctypes
-from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
+
+from trtship_errors import MISSING, Failure
+
+NO_DRIVER = "run trtship doctor: it names what keeps the NVIDIA driver from working"
 
 CAPTURE_THREAD_LOCAL = 1
 EVENT_DEFAULT = 0
@@ -14,6 +18,8 @@ STREAM_NON_BLOCKING = 1
 class CudaError(RuntimeError):
     """A driver call that failed."""
 
+    details = {}  # reported as a fault of the build or the engine, not of ours
+
 
 class Driver:
     """libcuda, loaded and initialised."""
@@ -22,8 +28,11 @@ class Driver:
         try:
             self.lib = ctypes.CDLL("libcuda.so.1")
         except OSError as err:
-            raise CudaError(f"libcuda.so.1 cannot be loaded: {err}") from err
-        self.call("cuInit", 0)
+            raise Failure(MISSING, "missing", f"libcuda.so.1 cannot be loaded: {err}", hint=NO_DRIVER) from err
+        try:
+            self.call("cuInit", 0)
+        except CudaError as err:
+            raise Failure(MISSING, "missing", str(err), hint=NO_DRIVER) from err
 
     def call(self, name, *args):
         status = getattr(self.lib, name)(*args)
@@ -51,11 +60,11 @@ class Driver:
         which = str(which)
         if which.isdigit():
             if int(which) >= len(devices):
-                raise CudaError(f"GPU {which} asked for, {len(devices)} found")
+                raise Failure(MISSING, "missing", f"GPU {which} asked for, {len(devices)} found", hint="set tensorrt.device")
             return devices[int(which)]
         found = [d for d in devices if d.uuid.startswith(which.removeprefix("GPU-").removeprefix("MIG-"))]
         if len(found) != 1:
-            raise CudaError(f"GPU {which!r} matches {len(found)} of {len(devices)} devices")
+            raise Failure(MISSING, "missing", f"GPU {which!r} matches {len(found)} of {len(devices)} devices", hint="set tensorrt.device")
         return found[0]
 
 

@@ -212,7 +212,11 @@ def infer(params, emit):
 
 
 class Slot:
-    """A lane prepared for measuring: pinned host buffers, events, perhaps a graph."""
+    """A lane prepared for measuring: pinned host buffers, events, perhaps a graph.
+
+    What runs between two events is bound here once: the interpreter's own time
+    there would count as the engine's wherever the host is the limit.
+    """
 
     def __init__(self, engine, profile, feeds, use_graph):
         self.lane = lane = Lane(engine)
@@ -224,45 +228,56 @@ class Slot:
         self.outs = [(t["name"], lane.bytes[t["name"]]) for t in engine.outputs()]
         self.pinned = {n: cuda.Buffer(d, size, host=True) for n, size in self.ins + self.outs}
         for n, (_, data) in feeds.items():
+            lane.device[n].write(data)
             if n in self.pinned:
                 self.pinned[n].write(data)
-            else:
-                lane.device[n].write(data)
         self.events = [cuda.Event(d) for _ in range(4)]
         lane.enqueue()  # the first call allocates; a graph must not capture that
         lane.stream.synchronize()
         self.graph = lane.stream.capture(lane.enqueue) if use_graph else None
+        self.record = d.lib.cuEventRecord
         self.busy = False
         self.started = self.enqueue_ms = 0.0
-
-    def start(self):
-        lane, stream, e = self.lane, self.lane.stream, self.events
-        self.started = time.perf_counter()
-        e[0].record(stream)
-        for n, size in self.ins:
-            stream.to_device(lane.device[n], self.pinned[n], size)
-        e[1].record(stream)
-        before = time.perf_counter()
         if self.graph is not None:
-            self.graph.launch(stream)
+            self.execute, self.arguments = d.lib.cuGraphLaunch, (self.graph.handle, lane.stream.handle)
         else:
-            lane.enqueue()
-        self.enqueue_ms = (time.perf_counter() - before) * 1e3
-        e[2].record(stream)
-        for n, size in self.outs:
-            stream.to_host(self.pinned[n], lane.device[n], size)
-        e[3].record(stream)
+            self.execute, self.arguments = lane.context.execute_async_v3, (lane.stream.handle.value,)
+
+    def start(self, transfers):
+        stream, (e0, e1, e2, e3) = self.lane.stream, self.events
+        record, handle, execute, arguments, clock = self.record, stream.handle, self.execute, self.arguments, time.perf_counter
+        before, after = e1.handle, e2.handle
+        self.started = clock()
+        if transfers:
+            e0.record(stream)
+            for n, size in self.ins:
+                stream.to_device(self.lane.device[n], self.pinned[n], size)
+        record(before, handle)
+        t = clock()
+        execute(*arguments)
+        self.enqueue_ms = (clock() - t) * 1e3
+        record(after, handle)
+        if transfers:
+            for n, size in self.outs:
+                stream.to_host(self.pinned[n], self.lane.device[n], size)
+            e3.record(stream)
         self.busy = True
 
-    def finish(self):
+    def finish(self, transfers):
+        """A row of RESIDENT or, with transfers, of TRANSFERS."""
         e = self.events
-        e[3].synchronize()
+        e[3 if transfers else 2].synchronize()
         wall = (time.perf_counter() - self.started) * 1e3
         self.busy = False
-        return (e[1].since(e[0]), e[2].since(e[1]), e[3].since(e[2]), self.enqueue_ms, wall)
+        compute = e[2].since(e[1])
+        return (e[1].since(e[0]), compute, e[3].since(e[2]), wall) if transfers else (compute, self.enqueue_ms)
 
 
-PHASES = ("h2d", "compute", "d2h", "enqueue", "end_to_end")
+# The phases of the two passes. Compute and enqueue are taken with the inputs on
+# the device already, as other loops around an engine do; transfers and the
+# request as a whole, with its own compute, in a pass of their own.
+RESIDENT = ("compute", "enqueue")
+TRANSFERS = ("h2d", "execute", "d2h", "end_to_end")
 
 
 def median(values):
@@ -271,26 +286,24 @@ def median(values):
     return (s[n // 2] + s[(n - 1) // 2]) / 2
 
 
-def run_requests(slots, count):
-    """`count` requests over all slots, each slot one at a time; rows of PHASES in order of completion."""
+def run_requests(slots, count, transfers=False):
+    """`count` requests over all slots, each slot one at a time; rows in order of completion."""
     rows = []
-    for i in range(count):
+    for i in range(count + len(slots)):
         slot = slots[i % len(slots)]
         if slot.busy:
-            rows.append(slot.finish())
-        slot.start()
-    for i in range(count, count + len(slots)):
-        slot = slots[i % len(slots)]
-        if slot.busy:
-            rows.append(slot.finish())
+            rows.append(slot.finish(transfers))
+        if i < count:
+            slot.start(transfers)
     return rows
 
 
-def warm_up(slots, at_least, seconds):
+def warm_up(slots, at_least, seconds, transfers=False):
     """Requests until three windows' compute medians agree within 2%, or time is up."""
     window, medians, done, until = max(10, at_least // 3), [], 0, time.monotonic() + seconds
+    column = 1 if transfers else 0
     while True:
-        medians.append(median([r[1] for r in run_requests(slots, window)]))
+        medians.append(median([r[column] for r in run_requests(slots, window, transfers)]))
         done += window
         last = medians[-3:]
         steady = len(last) == 3 and max(last) <= 1.02 * min(last)
@@ -298,11 +311,23 @@ def warm_up(slots, at_least, seconds):
             return {"requests": done, "steady": steady}
 
 
-def benchmark(params, emit):
-    """Measures one engine: cold call, warm-up, then `iters` requests a stream.
+def measure(slots, params, emit, transfers):
+    """Warm-up, then `iters` requests a slot, unless time is up before."""
+    warm = warm_up(slots, params["warmup_iters"], params.get("warmup_seconds", 10), transfers)
+    total, rows = params["iters"] * len(slots), []
+    until, began = time.monotonic() + params["max_seconds"], time.perf_counter()
+    while len(rows) < total and time.monotonic() < until:
+        rows += run_requests(slots, min(100 * len(slots), total - len(rows)), transfers)
+        emit({"event": "progress", "done": len(rows), "total": total, "label": "requests"})
+    names = TRANSFERS if transfers else RESIDENT
+    return warm, time.perf_counter() - began, {p: [r[i] for r in rows] for i, p in enumerate(names)}
 
-    Every phase is in milliseconds: h2d, compute and d2h from events on the
-    stream, enqueue and end_to_end by the host's clock.
+
+def benchmark(params, emit):
+    """Measures one engine: cold call, then one pass without and one with transfers.
+
+    Every phase is in milliseconds: compute, h2d, execute and d2h from events on
+    the stream, enqueue and end_to_end by the host's clock.
     """
     engine = ENGINES[params["engine"]]
     feeds = read_feeds(params["inputs"])
@@ -313,16 +338,11 @@ def benchmark(params, emit):
     before = engine.driver_free()
     slots = [Slot(engine, profile, feeds, params["cuda_graph"]) for _ in range(params["streams"])]
     memory = engine.memory + before - engine.driver_free()
-    warm = warm_up(slots, params["warmup_iters"], params.get("warmup_seconds", 10))
-    total, rows = params["iters"] * len(slots), []
-    until, began = time.monotonic() + params["max_seconds"], time.perf_counter()
-    while len(rows) < total and time.monotonic() < until:
-        rows += run_requests(slots, min(100 * len(slots), total - len(rows)))
-        emit({"event": "progress", "done": len(rows), "total": total, "label": "requests"})
-    wall = time.perf_counter() - began
+    _, _, phases = measure(slots, params, emit, transfers=False)
+    warm, wall, with_transfers = measure(slots, params, emit, transfers=True)
     return {
         "cold_ms": cold_ms, "load_ms": engine.load_ms, "gpu_memory_bytes": memory, "warmup": warm,
-        "wall_seconds": wall, "phases": {p: [r[i] for r in rows] for i, p in enumerate(PHASES)},
+        "wall_seconds": wall, "phases": phases | with_transfers,
     }
 
 
@@ -341,7 +361,7 @@ def compare(params, emit):
         order = ("base", "head") if i % 2 == 0 else ("head", "base")
         for side in order:
             run_requests(slots[side], 2)  # the other engine's caches have gone
-            blocks[side].append(median([r[1] for r in run_requests(slots[side], params["block"])]))
+            blocks[side].append(median([r[0] for r in run_requests(slots[side], params["block"])]))
         emit({"event": "progress", "done": i + 1, "total": params["rounds"], "label": "rounds"})
     return {"base": blocks["base"], "head": blocks["head"]}
 
