@@ -52,6 +52,14 @@ func (s *Store) scratchName(name string) (string, error) {
 	return filepath.Join(s.scratch.dir, strconv.Itoa(s.scratch.next)+"-"+plain(name)), nil
 }
 
+// Discard removes a folder that Scratch made, if it is still there.
+func (s *Store) Discard(dir string) error {
+	if !s.inScratch(dir) {
+		return failure.New(failure.Bug, "discard %s: it is not in scratch", dir)
+	}
+	return removeAll(s.fs, dir)
+}
+
 // inScratch reports whether path lies in this process's scratch.
 func (s *Store) inScratch(path string) bool {
 	s.mu.Lock()

@@ -66,6 +66,36 @@ func (s *Store) HashSource(ctx context.Context, path string, code bool) (artifac
 	return treeDigest(abs, files, digests), nil
 }
 
+// HashFiles returns the digest of each file, in order; "" for one that is not
+// there. The group names what is remembered about them together.
+func (s *Store) HashFiles(ctx context.Context, group string, paths []string) ([]artifact.Digest, error) {
+	if len(paths) == 0 {
+		return nil, nil
+	}
+	cache := s.loadStats("group " + group)
+	digests := make([]artifact.Digest, len(paths))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i, p := range paths {
+		g.Go(func() error {
+			d, err := s.hashStat(gctx, cache, p)
+			if err != nil && !isNotExist(err) {
+				return err
+			}
+			digests[i] = d
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, failure.New(failure.Artifact, "read dependency: %w", err)
+	}
+	s.saveStats("group "+group, cache)
+	return digests, nil
+}
+
 // treeDigest hashes names and contents, each name with its length in front.
 func treeDigest(root string, files []string, digests []artifact.Digest) artifact.Digest {
 	h := sha256.New()
