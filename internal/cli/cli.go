@@ -1,0 +1,231 @@
+// Package cli is the command line: commands, flags, streams and exit codes. It
+// reads arguments, calls the packages that do the work, and prints what they
+// found; data goes to stdout, everything else to stderr.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/trtship/trtship/internal/config"
+	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/worker"
+)
+
+// IO is how the program meets the world.
+type IO struct {
+	Stdin   io.Reader
+	Stdout  io.Writer
+	Stderr  io.Writer
+	Getenv  func(string) string
+	Environ func() []string
+}
+
+// app is one invocation.
+type app struct {
+	io      IO
+	log     *slog.Logger
+	args    []string
+	version string
+
+	// Flags that every command has.
+	json     bool
+	logLevel string
+	python   string
+	store    string
+	dir      string
+	set      []string
+
+	// done is what a command that ran to its end asks the process to exit with.
+	done failure.Code
+}
+
+// Main runs one command and returns the exit code of the process.
+func Main(ctx context.Context, args []string, streams IO) (code int) {
+	a := &app{io: streams, args: args, version: version()}
+	a.json = slices.Contains(args, "--json") // so that errors in the arguments are JSON, too
+	defer func() {
+		if r := recover(); r != nil {
+			code = a.bug(fmt.Sprint(r), debug.Stack())
+		}
+	}()
+	root := a.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	return a.exit(ctx, err)
+}
+
+// root builds the tree of commands.
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "trtship",
+		Short: "Ship models: PyTorch or ONNX in, a checked Triton model repository out",
+		Long: `trtship takes a PyTorch model or an ONNX file through export, numerical validation,
+graph clean-up, calibration, TensorRT engines and benchmarks to a Triton model
+repository. Every step is checked, recorded and resumable.
+
+Exit codes: docs/exit-codes.md, or ` + "`trtship help exit-codes`" + `.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       a.version,
+		Args:          anyCommand,
+		RunE:          showHelp,
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			return a.prepare()
+		},
+	}
+	root.SetIn(a.io.Stdin)
+	root.SetOut(a.io.Stdout)
+	root.SetErr(a.io.Stderr)
+	root.SetVersionTemplate("trtship {{.Version}}\n")
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return failure.New(failure.Usage, "%w", err).WithHint("`%s --help` lists the flags", c.CommandPath())
+	})
+	p := root.PersistentFlags()
+	p.BoolVar(&a.json, "json", false, "write data as JSON to stdout, and an error as one JSON line to stderr")
+	p.StringVar(&a.logLevel, "log-level", "warn", "least `level` that is logged to stderr: debug, info, warn, error")
+	p.StringVar(&a.python, "python", "", "Python `interpreter` with torch (else TRTSHIP_PYTHON, else the locked environment)")
+	p.StringVar(&a.store, "store", "", "artifact store `folder` (else TRTSHIP_STORE, else .trtship/store)")
+	p.StringVarP(&a.dir, "directory", "C", "", "change to this `folder` first")
+	p.StringArrayVar(&a.set, "set", nil, "set a `key=value` of the configuration; may be repeated")
+	root.AddGroup(
+		&cobra.Group{ID: "pipeline", Title: "Pipeline:"}, &cobra.Group{ID: "steps", Title: "Single steps:"},
+		&cobra.Group{ID: "serving", Title: "Serving:"}, &cobra.Group{ID: "measure", Title: "Measuring:"},
+		&cobra.Group{ID: "ci", Title: "Continuous integration:"}, &cobra.Group{ID: "setup", Title: "Setup and files:"},
+	)
+	for _, make := range commands {
+		root.AddCommand(make(a))
+	}
+	root.AddCommand(exitCodesTopic())
+	root.SetHelpCommandGroupID("setup")
+	root.SetCompletionCommandGroupID("setup")
+	return root
+}
+
+// commands makes every command, one file each.
+var commands = []func(*app) *cobra.Command{
+	newVersionCmd, newDoctorCmd, newInitCmd, newConfigCmd, newEnvCmd, newManCmd,
+}
+
+// prepare applies the flags that every command has.
+func (a *app) prepare() error {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(a.logLevel)); err != nil {
+		return failure.New(failure.Usage, "--log-level %q is not debug, info, warn or error", a.logLevel)
+	}
+	a.log = slog.New(slog.NewTextHandler(a.io.Stderr, &slog.HandlerOptions{Level: level}))
+	if a.dir == "" {
+		return nil
+	}
+	if err := os.Chdir(a.dir); err != nil {
+		return failure.New(failure.Usage, "change to folder %s: %w", a.dir, err)
+	}
+	return nil
+}
+
+// showHelp is what a command without a subcommand does.
+func showHelp(c *cobra.Command, _ []string) error { return c.Help() }
+
+// anyCommand refuses words that are no subcommand, with the nearest one.
+func anyCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	e := failure.New(failure.Usage, "unknown command %q for %q", args[0], c.CommandPath())
+	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+		return e.WithHint("did you mean %s?", strings.Join(near, " or "))
+	}
+	return e.WithHint("`%s --help` lists the commands", c.CommandPath())
+}
+
+// group makes a command that only holds others.
+func group(use, short, id string) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, GroupID: id, Args: anyCommand, RunE: showHelp}
+}
+
+// positional checks the number of arguments and names what is expected.
+func positional(lo, hi int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) >= lo && (hi < 0 || len(args) <= hi) {
+			return nil
+		}
+		want := strconv.Itoa(lo)
+		switch {
+		case hi < 0:
+			want = "at least " + want
+		case hi != lo:
+			want += " to " + strconv.Itoa(hi)
+		}
+		return failure.New(failure.Usage, "%s takes %s arguments, got %d", c.CommandPath(), want, len(args)).WithHint("usage: %s", c.UseLine())
+	}
+}
+
+// loadConfig reads the configuration at path with the environment and --set.
+func (a *app) loadConfig(path string) (*config.Config, error) {
+	return config.Load(path, config.Options{Set: a.set, Env: a.io.Environ()})
+}
+
+// storeDir returns the folder of the store: --store, TRTSHIP_STORE, or
+// .trtship/store in the working directory.
+func (a *app) storeDir() string {
+	switch {
+	case a.store != "":
+		return a.store
+	case a.io.Getenv("TRTSHIP_STORE") != "":
+		return a.io.Getenv("TRTSHIP_STORE")
+	}
+	return filepath.Join(".trtship", "store")
+}
+
+// runsDir returns the folder of the runs, beside the store.
+func (a *app) runsDir() string {
+	return filepath.Join(filepath.Dir(filepath.Clean(a.storeDir())), "runs")
+}
+
+// cacheHome returns the folder of what is installed for the user.
+func (a *app) cacheHome() (string, error) { return worker.CacheHome(a.io.Getenv) }
+
+// color reports whether w is a terminal that wants colours.
+func (a *app) color(w io.Writer) bool {
+	return a.terminal(w) && a.io.Getenv("NO_COLOR") == "" && a.io.Getenv("TERM") != "dumb"
+}
+
+// terminal reports whether w is a terminal.
+func (a *app) terminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// width returns the columns of the terminal w, 0 where there is none.
+func (a *app) width(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
+// say writes one line about progress to stderr.
+func (a *app) say(format string, args ...any) {
+	fmt.Fprintf(a.io.Stderr, format+"\n", args...)
+}
+
+// print writes data to stdout.
+func (a *app) print(format string, args ...any) {
+	fmt.Fprintf(a.io.Stdout, format, args...)
+}
