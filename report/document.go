@@ -1,9 +1,6 @@
 package report
 
-import (
-	"fmt"
-	"strings"
-)
+import "strings"
 
 // document is Markdown made of text and tables that can be shortened: text
 // stays, tables lose rows from their end.
@@ -89,7 +86,7 @@ func cutNote(n int, full string) string {
 	if full != "" {
 		where = "[the full report](" + full + ")"
 	}
-	return fmt.Sprintf("… and %d more rows in %s\n\n", n, where)
+	return "… and " + count(n, "more row") + " in " + where + "\n\n"
 }
 
 // hardCut is the last resort for a document whose text alone is too long: it

@@ -168,6 +168,7 @@ func (p *page) reasons() {
 	if len(reasons) == 0 {
 		return
 	}
+	details := p.lastWords()
 	p.raw("<h2>What stands in the way</h2>\n<ul class=\"reasons\">\n")
 	for _, r := range reasons {
 		class := "fail"
@@ -184,12 +185,35 @@ func (p *page) reasons() {
 		if r.Hint != "" {
 			p.raw(`<br><span class="soft">What to do: ` + escape(r.Hint) + "</span>")
 		}
+		if words := details[r.Check+"\x00"+r.Subject.String()]; words != "" {
+			p.raw("<pre>" + escape(clip(words, 8000)) + "</pre>")
+		}
 		if r.Line > 0 {
 			p.raw(`<br><span class="soft">` + code(fmt.Sprintf("%s:%d", p.Report.Run.Config, r.Line)) + "</span>")
 		}
 		p.raw("</li>\n")
 	}
 	p.raw("</ul>\n")
+}
+
+// lastWords returns the longer texts of bad checks, such as the end of a
+// crashed child's output, by check and subject.
+func (p *page) lastWords() map[string]string {
+	out := map[string]string{}
+	add := func(checks []Check) {
+		for _, c := range checks {
+			if !c.Verdict.Good() && strings.Contains(strings.TrimSpace(c.Detail), "\n") {
+				out[c.ID+"\x00"+c.Subject.String()] = strings.TrimSpace(c.Detail)
+			}
+		}
+	}
+	for _, s := range p.Report.Stages {
+		add(s.Checks)
+	}
+	if p.Gate != nil {
+		add(p.Gate.Checks)
+	}
+	return out
 }
 
 func (p *page) stages() {

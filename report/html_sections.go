@@ -28,7 +28,7 @@ func (p *page) validation(val *Validation) {
 	}
 	p.raw("</p>\n")
 	outputs := val.outputs()
-	caption := fmt.Sprintf("%d outputs at %d sizes", len(outputs), len(val.Points))
+	caption := count(len(outputs), "output") + " at " + count(len(val.Points), "size")
 	if len(outputs) > plotRows {
 		caption += fmt.Sprintf(", the %d worst are drawn", plotRows)
 	}
@@ -41,7 +41,7 @@ func (p *page) validation(val *Validation) {
 	if len(val.Rows) > manyRows {
 		open = ""
 	}
-	p.raw(fmt.Sprintf("<details%s><summary>%d rows, the worst first</summary>\n", open, len(val.Rows)))
+	p.raw("<details" + open + "><summary>" + count(len(val.Rows), "row") + ", the worst first</summary>\n")
 	p.table("Output", "Size", "Shape", "#Breaches", "#max abs", "#mean abs", "#RMSE", "#Cosine", "Tolerance", "Verdict")
 	for _, row := range worstRows(val.Rows) {
 		shape := row.DType + " " + formatShape(row.Shape)
@@ -104,7 +104,7 @@ func (p *page) benchmark() {
 		return
 	}
 	p.raw("<h2>Benchmark</h2>\n<p>How long one request takes, measured many times after a warm-up, and how many samples a second come out. Numbers hold for this machine only.</p>\n")
-	caption := "Distribution of the raw samples"
+	caption := "distribution of the raw samples"
 	base := map[string]Measurement{}
 	if p.Baseline != nil && p.Baseline.Benchmark != nil && p.Gate != nil && p.Gate.Baseline != nil && p.Gate.Baseline.Comparable {
 		for _, m := range p.Baseline.Benchmark.Rows {
@@ -112,7 +112,9 @@ func (p *page) benchmark() {
 		}
 		caption += "; grey: the baseline"
 	}
-	p.figure(latencyPlot(b.Rows, base), caption)
+	for _, group := range byDevice(b.Rows) {
+		p.figure(latencyPlot(group, base), escape(group[0].Backend+" on "+group[0].Device)+": "+caption)
+	}
 	p.table("Row", "Device", "#p50 ms", "#p90 ms", "#p99 ms", "#Samples/s", "#Requests", "#Load ms", "#Peak memory", "Notes")
 	for _, m := range b.Rows {
 		s, _ := m.Latency()
@@ -127,6 +129,24 @@ func (p *page) benchmark() {
 	for _, n := range b.Notes {
 		p.raw(`<p class="soft">` + escape(n) + "</p>\n")
 	}
+}
+
+// byDevice groups measurements that share an axis: a processor and a GPU are
+// orders of magnitude apart.
+func byDevice(rows []Measurement) [][]Measurement {
+	var groups [][]Measurement
+	index := map[string]int{}
+	for _, m := range rows {
+		key := m.Backend + "\x00" + m.Device
+		i, ok := index[key]
+		if !ok {
+			i = len(groups)
+			index[key] = i
+			groups = append(groups, nil)
+		}
+		groups[i] = append(groups[i], m)
+	}
+	return groups
 }
 
 func (p *page) phases(rows []Measurement) {
@@ -251,7 +271,7 @@ func (p *page) glossary() {
 		{"not-asked", "left out of this run by --until, --from or --only"},
 		{"max abs", "largest absolute difference between an element and the original's"},
 		{"cosine", "similarity of direction, the smallest over all samples; 1 is equal"},
-		{"tolerance a + r·|ref|", "an element may differ by a, and by the fraction r of the original's value"},
+		{"atol, rtol", "an element may differ by atol, and on top of it by the fraction rtol of the original's value"},
 		{"p50, p99", "half, and 99 of 100, of all requests took at most this long"},
 		{"confidence interval", "the range in which the true ratio of medians lies; a change counts only if all of it is beyond the margin"},
 	} {

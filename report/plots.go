@@ -14,7 +14,8 @@ const (
 	plotRight  = 940.0
 	plotRows   = 24 // most rows in one picture; the rest is in the table
 	histBins   = 60
-	zeroColumn = 34.0 // where errors of exactly zero are drawn, left of the axis
+	zeroColumn = 64.0 // where errors of exactly zero are drawn, left of the axis
+	zeroPlace  = plotLeft + 16
 )
 
 // errorPlot shows the largest absolute error of each output at each point of
@@ -47,8 +48,8 @@ func errorPlot(val *Validation) string {
 		c.line("grid", s.at(t), top, s.at(t), bottom)
 		c.text("s", "middle", s.at(t), bottom+16, formatTick(t))
 	}
-	c.line("grid", plotLeft+zeroColumn/2, top, plotLeft+zeroColumn/2, bottom)
-	c.text("s", "middle", plotLeft+zeroColumn/2, bottom+16, "0")
+	c.line("grid", zeroPlace, top, zeroPlace, bottom)
+	c.text("s", "middle", zeroPlace, bottom+16, "0")
 	c.text("s", "middle", (left+plotRight)/2, bottom+36, "largest absolute error (red bar: absolute tolerance)")
 	for i, o := range outputs {
 		y := top + step*(float64(i)+0.5)
@@ -69,7 +70,7 @@ func drawError(c *canvas, s scale, row *Comparison, n int, y float64) {
 	x := s.right + 24
 	switch {
 	case v == 0:
-		x = plotLeft + zeroColumn/2
+		x = zeroPlace
 	case v > 0 && !math.IsInf(v, 0):
 		x = s.at(v)
 	}

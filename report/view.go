@@ -246,10 +246,8 @@ func formatTolerance(t Tolerance) string {
 	switch {
 	case t.Atol == 0 && t.Rtol == 0:
 		parts = append(parts, "exact")
-	case t.Rtol == 0:
-		parts = append(parts, formatNumber(float64(t.Atol)))
 	default:
-		parts = append(parts, formatNumber(float64(t.Atol))+" + "+formatNumber(float64(t.Rtol))+"·|ref|")
+		parts = append(parts, "atol "+formatNumber(float64(t.Atol))+", rtol "+formatNumber(float64(t.Rtol)))
 	}
 	if t.CosineMin != nil {
 		parts = append(parts, "cos ≥ "+strconv.FormatFloat(float64(*t.CosineMin), 'g', 6, 64))
@@ -321,6 +319,14 @@ func percent(ratio Number) string {
 		s = "+" + s
 	}
 	return s
+}
+
+// count prints a number of things, in the singular where there is one.
+func count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return strconv.Itoa(n) + " " + thing + "s"
 }
 
 func firstLine(s string) string {
