@@ -116,3 +116,17 @@ func TestTolerances(t *testing.T) {
 		t.Errorf("%d tolerances", len(c.Tolerances()))
 	}
 }
+
+func TestInputsOfAnONNXFileAreHeldToTheProfile(t *testing.T) {
+	c := parse(t, small, "model.kind=onnx", "model.factory=", "model.path=m.onnx", "model.inputs=[]")
+	dynamic := []Input{{Name: "x", DType: "float32", Shape: []Dim{{Symbol: "N"}, {Size: 16}}}}
+	with, err := c.WithInputs(dynamic)
+	if err != nil || with.BatchSymbol() != "N" || len(c.Model.Inputs) != 0 {
+		t.Fatalf("%v %+v", err, c.Model.Inputs)
+	}
+	_, err = c.WithInputs([]Input{{Name: "x", DType: "float32", Shape: []Dim{{Symbol: "N"}, {Size: 61}}}})
+	expectProblems(t, err, "c.yaml:9:1: tensorrt.profiles.0.inputs.x.min: dimension 1 is 16, but x is fixed to 61 there",
+		"opt: dimension 1 is 16", "max: dimension 1 is 16")
+	_, err = c.WithInputs(append(dynamic, Input{Name: "y", Shape: []Dim{{Symbol: "M"}}}))
+	expectProblems(t, err, "y is dynamic in M and has no min, opt and max here")
+}
