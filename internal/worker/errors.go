@@ -71,6 +71,30 @@ func BrokenCheck(id string, err error) (c report.Check, ok bool) {
 	return c, true
 }
 
+// CheckOf turns what a call could not do into the check id: broken for a child
+// that died, failed for a model that cannot be loaded, run or exported. ok is
+// false for every other error (a missing capability, a bug): the caller passes
+// that on.
+func CheckOf(id string, err error) (c report.Check, ok bool) {
+	if c, ok := BrokenCheck(id, err); ok {
+		return c, true
+	}
+	e, ok := errors.AsType[*failure.Error](err)
+	if !ok || KindOf(err) == "" || (e.Code != failure.Model && e.Code != failure.Export) {
+		return report.Check{}, false
+	}
+	c = report.Check{ID: id, Verdict: report.Fail, Got: e.Message, Hint: e.Hint}
+	var lines []string
+	if e.Where != "" {
+		lines = append(lines, "at "+e.Where)
+	}
+	for _, d := range e.Details {
+		lines = append(lines, d.Label+": "+d.Value)
+	}
+	c.Detail = strings.Join(lines, "\n")
+	return c, true
+}
+
 // failure turns the child's account of an error into an *failure.Error. The
 // Python traceback goes to the log, and into the details of a bug.
 func (w *Worker) failure(method string, r *remoteError) error {
@@ -84,16 +108,25 @@ func (w *Worker) failure(method string, r *remoteError) error {
 	if _, known := code.Doc(); !known || code == failure.OK {
 		code = failure.Bug
 	}
-	e := failure.New(code, "%s", r.Message).At(r.Where)
+	e := failure.New(code, "%s", w.near(r.Message)).At(w.near(r.Where))
 	e.Hint = r.Hint
 	for _, d := range r.Details {
-		e.With(d.Label, "%s", d.Value)
+		e.With(d.Label, "%s", w.near(d.Value))
 	}
 	if r.Trace != "" && code == failure.Bug {
 		e.With("python traceback", "%s", r.Trace)
 	}
 	e.Err = &Refusal{Kind: r.Kind, Data: r.Data}
 	return e
+}
+
+// near shortens paths below the user's folders to relative ones: reports from
+// two checkouts of the same model are then the same.
+func (w *Worker) near(text string) string {
+	for _, root := range w.opt.Path {
+		text = strings.ReplaceAll(text, strings.TrimSuffix(root, "/")+"/", "")
+	}
+	return text
 }
 
 // Refusal is the cause below a *failure.Error from the child.

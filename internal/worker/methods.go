@@ -1,6 +1,9 @@
 package worker
 
 import (
+	"context"
+	"time"
+
 	"github.com/trtship/trtship/internal/config"
 	"github.com/trtship/trtship/report"
 )
@@ -52,6 +55,20 @@ func ModelOf(cfg *config.Config) Model {
 	return m
 }
 
+// OptionsFor returns the options of a child that works for a configuration. Log
+// and Progress are left to the caller.
+func OptionsFor(cfg *config.Config, python string) Options {
+	o := Options{
+		Python: python, Subject: cfg.Model.Name, Timeout: time.Duration(cfg.Export.TimeoutS) * time.Second,
+		MemoryMB: cfg.Export.MemoryMB, Threads: cfg.Validation.Threads, CUDA: cfg.Export.Device == "cuda",
+	}
+	if cfg.Dir != "" {
+		o.Path = append(o.Path, cfg.Dir)
+	}
+	o.Path = append(o.Path, cfg.Model.PythonPath...)
+	return o
+}
+
 // Sizes gives each symbolic dimension a size.
 type Sizes map[string]int64
 
@@ -78,6 +95,17 @@ type InspectResult struct {
 	Inspection report.Inspection `json:"inspection"`
 	Sizes      Sizes             `json:"sizes"` // that the forward ran with
 	Notes      []string          `json:"notes,omitempty"`
+}
+
+// Versions returns the versions of the packages that decide what the torch
+// half makes, and the digest of its own sources: stage.Tools.
+func Versions(ctx context.Context, python string) (map[string]string, error) {
+	versions, err := PackageVersions(ctx, python, "torch", "onnx", "onnxscript", "onnx-ir", "numpy")
+	if err != nil {
+		return nil, err
+	}
+	versions["python sources"] = SourcesDigest()
+	return versions, nil
 }
 
 // Inspect loads the model, runs it, and reports what it is made of.
