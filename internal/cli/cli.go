@@ -115,7 +115,8 @@ Exit codes: docs/exit-codes.md, or ` + "`trtship help exit-codes`" + `.`,
 
 // commands makes every command, one file each.
 var commands = []func(*app) *cobra.Command{
-	newVersionCmd, newDoctorCmd, newInitCmd, newConfigCmd, newEnvCmd, newManCmd,
+	newRunCmd, newReportCmd, newGateCmd,
+	newArtifactsCmd, newVersionCmd, newDoctorCmd, newInitCmd, newConfigCmd, newEnvCmd, newManCmd,
 }
 
 // prepare applies the flags that every command has.
@@ -143,6 +144,7 @@ func anyCommand(c *cobra.Command, args []string) error {
 		return nil
 	}
 	e := failure.New(failure.Usage, "unknown command %q for %q", args[0], c.CommandPath())
+	c.SuggestionsMinimumDistance = 2
 	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
 		return e.WithHint("did you mean %s?", strings.Join(near, " or "))
 	}

@@ -124,7 +124,9 @@ func (m *machine) Package(ctx context.Context, names ...string) (string, error) 
 }
 
 // TensorRT returns the version of the bindings.
-func (m *machine) TensorRT(ctx context.Context) (string, error) { return m.Package(ctx, tensorrtPackages...) }
+func (m *machine) TensorRT(ctx context.Context) (string, error) {
+	return m.Package(ctx, tensorrtPackages...)
+}
 
 // Has returns nil if the machine has a capability, and why it has not otherwise.
 func (m *machine) Has(ctx context.Context, cfg *config.Config, need stage.Need) error {
