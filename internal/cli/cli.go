@@ -107,6 +107,9 @@ Exit codes: docs/exit-codes.md, or ` + "`trtship help exit-codes`" + `.`,
 	for _, make := range commands {
 		root.AddCommand(make(a))
 	}
+	for _, m := range modelSteps {
+		root.AddCommand(newModelStepCmd(m)(a))
+	}
 	root.AddCommand(exitCodesTopic())
 	root.SetHelpCommandGroupID("setup")
 	root.SetCompletionCommandGroupID("setup")
@@ -115,7 +118,7 @@ Exit codes: docs/exit-codes.md, or ` + "`trtship help exit-codes`" + `.`,
 
 // commands makes every command, one file each.
 var commands = []func(*app) *cobra.Command{
-	newRunCmd, newReportCmd, newGateCmd,
+	newRunCmd, newReportCmd, newInspectCmd, newValidateCmd, newGateCmd,
 	newArtifactsCmd, newVersionCmd, newDoctorCmd, newInitCmd, newConfigCmd, newEnvCmd, newManCmd,
 }
 

@@ -237,4 +237,3 @@ func (a *app) failed(rep *report.Report, err error) error {
 	}
 	return nil
 }
-
