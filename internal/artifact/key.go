@@ -123,7 +123,12 @@ func decode(raw []byte) (any, error) {
 // Changed says in which parts two keys of one stage differ, as lines for
 // people such as "settings.opset: 17 -> 18". Equal keys give none.
 func Changed(before, after []Part) []string {
-	was, is := group(before), group(after)
+	return differences(group(before), group(after), true)
+}
+
+// differences compares two sets of named values; with inside set, settings are
+// compared by their leaves.
+func differences(was, is map[string]string, inside bool) []string {
 	names := make([]string, 0, len(was)+len(is))
 	for name := range was {
 		names = append(names, name)
@@ -139,7 +144,7 @@ func Changed(before, after []Part) []string {
 		a, b := was[name], is[name]
 		switch {
 		case a == b:
-		case name == SettingsPart && a != "" && b != "":
+		case inside && name == SettingsPart && a != "" && b != "":
 			out = append(out, changedSettings(a, b)...)
 		default:
 			out = append(out, name+": "+arrow(a, b))
@@ -170,14 +175,7 @@ func changedSettings(a, b string) []string {
 	fa, fb := map[string]string{}, map[string]string{}
 	flatten(SettingsPart, va, fa)
 	flatten(SettingsPart, vb, fb)
-	var pa, pb []Part
-	for name, v := range fa {
-		pa = append(pa, Part{name, v})
-	}
-	for name, v := range fb {
-		pb = append(pb, Part{name, v})
-	}
-	return Changed(pa, pb)
+	return differences(fa, fb, false)
 }
 
 func flatten(path string, v any, into map[string]string) {

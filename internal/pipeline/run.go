@@ -218,7 +218,7 @@ func (r *runner) report() *report.Report {
 	rep.Run.Until, rep.Run.From, rep.Run.Only = r.o.Until, r.o.From, r.o.Only
 	rep.Stages, rep.Artifacts = []report.Stage{}, []report.ArtifactSummary{}
 	rep.Validations = nil
-	rep.Notes = append([]string{}, rep.Notes...)
+	rep.Notes = slices.Clone(rep.Notes)
 	rep.Verdict = report.NotAsked
 	for _, s := range r.steps {
 		res, ok := r.results[s.spec.Name]
