@@ -3,12 +3,10 @@ package cli
 import (
 	"context"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/trtship/trtship/internal/artifact"
-	"github.com/trtship/trtship/internal/failure"
 )
 
 // modelStep describes a command that runs one stage, perhaps on a model that is
@@ -109,15 +107,4 @@ func (s *step) copyEngines(ctx context.Context, arts []artifact.Artifact, dir st
 		s.session.a.say("wrote %s.plan", base)
 	}
 	return nil
-}
-
-// precisionOf reads the precision from the name of a plan: model.fp16.plan.
-func precisionOf(path string) (string, error) {
-	base := strings.TrimSuffix(filepath.Base(path), ".plan")
-	p := strings.TrimPrefix(filepath.Ext(base), ".")
-	switch p {
-	case "fp32", "fp16", "bf16", "int8":
-		return p, nil
-	}
-	return "", failure.New(failure.Usage, "the name %s says no precision", filepath.Base(path)).WithHint("name it with --precision, or as fp16:%s", path)
 }

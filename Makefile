@@ -1,0 +1,75 @@
+# Everything that is done with this repository. CI calls only these.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+GO ?= go
+BIN := bin/trtship
+TOOLS := $(GO) tool -modfile=.github/tools/go.mod
+# go-nvml's header marks old functions as deprecated, hundreds of lines of it.
+export CGO_CFLAGS := -g -O2 -Wno-deprecated-declarations
+PYTHON_ENVS := base triton
+TEST_FLAGS ?=
+FUZZTIME ?= 20s
+COVER_FLOOR ?= 85
+
+.PHONY: help build setup demo test test-gpu check lint golden bench faults fuzz cover test-act gpu-check clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build bin/trtship
+	@mkdir -p bin
+	$(GO) build -o $(BIN) ./cmd/trtship
+
+setup: build ## install the locked Python environments into the user's cache folder, listing them first
+	@$(BIN) env install $(PYTHON_ENVS) >/dev/null
+	@$(BIN) env list
+
+demo: setup ## run examples/digits from PyTorch to a served Triton repository
+	$(BIN) run examples/digits/trtship.yaml
+
+test: setup ## run all tests that need no GPU, and print coverage by package
+	@mkdir -p coverage
+	@set -o pipefail; $(GO) test -timeout 40m -coverpkg=./... -coverprofile=coverage/profile $(TEST_FLAGS) ./... 2>&1 | tee coverage/test.log
+	@$(GO) run ./internal/testkit/cover -floor $(COVER_FLOOR) coverage/profile
+	@grep -E '^(ok|FAIL|---|panic)' coverage/test.log | sed 's/coverage: .*//'
+
+test-gpu: setup ## run the tests that need an NVIDIA GPU and TensorRT; fails if there is none
+	TRTSHIP_REQUIRE_GPU=1 $(GO) test -timeout 60m -tags gpu -count=1 -run GPU ./...
+
+check: lint test ## lint, all tests, and the race detector where goroutines meet
+	$(GO) test -race -timeout 40m ./internal/store ./internal/pipeline ./internal/proc ./internal/tensor ./internal/cli
+
+lint: ## gofumpt, go vet, staticcheck, actionlint
+	@bad=$$($(TOOLS) gofumpt -l $$(git ls-files '*.go' | grep -v '\.pb\.go$$')); test -z "$$bad" || { echo "gofumpt: $$bad"; exit 1; }
+	$(GO) vet ./...
+	$(TOOLS) staticcheck ./...
+	@if ls .github/workflows/*.yml >/dev/null 2>&1; then $(TOOLS) actionlint; fi
+
+golden: ## write the golden files: docs, schema, action.yml, expected outputs
+	$(GO) test -run 'Golden|Current' $$($(GO) list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | awk '/internal\/testkit( |$$)/{print $$1}') -update
+
+bench: build ## measure against the peers, in one run, as ratios
+	@$(BIN) env install bench >/dev/null
+	$(GO) test -timeout 60m -count=1 -run TestBench -v ./bench/...
+
+faults: build ## kill runs at random moments, fill the disk, with real torch
+	TRTSHIP_FAULTS=long $(GO) test -timeout 60m -count=1 -run Fault -v ./...
+
+fuzz: ## fuzz every parser for FUZZTIME
+	@grep -rlE '^func Fuzz' --include='*_test.go' . | while read -r f; do \
+	  for name in $$(grep -oE '^func Fuzz[A-Za-z0-9_]*' $$f | cut -c6-); do \
+	    echo "$$name in $$(dirname $$f)"; $(GO) test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) ./$$(dirname $$f); \
+	  done; done
+
+cover: ## open the coverage of the last `make test` by line
+	$(GO) tool cover -html=coverage/profile
+
+test-act: ## run the GitHub workflows and the action locally with act (needs Docker)
+	$(GO) test -timeout 60m -count=1 -tags act -run Act -v ./internal/github/...
+
+gpu-check: test-gpu ## what to run on a machine with a GPU before a release
+
+clean: ## remove what was built; the store, runs and installed environments stay
+	rm -rf bin coverage
