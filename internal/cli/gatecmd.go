@@ -42,7 +42,7 @@ what did not run or is inconclusive.`,
 	}
 	c.Flags().StringVar(&f.baseline, "baseline", "", "report of the baseline: a `path`, or the id of a run")
 	c.Flags().StringVar(&f.until, "until", "", "the `stage` that the caller itself set as the bound; hardware stages behind it are not held against the report")
-	c.Flags().BoolVar(&f.require, "require-baseline", false, "fail without a baseline that can be compared")
+	c.Flags().BoolVar(&f.require, "require-baseline", false, "fail without a baseline that can be compared (implied by --baseline)")
 	c.Flags().StringSliceVar(&f.vanished, "allow-vanished", nil, "`patterns` of rows that may be gone")
 	c.Flags().StringSliceVar(&f.junit, "junit", nil, "`patterns` of JUnit files of other tools that must hold, too")
 	c.Flags().StringSliceVar(&f.allow, "allow-skipped", nil, "`patterns` of tests in them that may be skipped")
@@ -59,7 +59,7 @@ func (a *app) gate(which string, f gateFlags) error {
 	if err != nil {
 		return err
 	}
-	o := gate.Options{Until: f.until, RequireBaseline: f.require, AllowVanished: f.vanished, Confidence: f.confidence}
+	o := gate.Options{Until: f.until, RequireBaseline: f.require || f.baseline != "", AllowVanished: f.vanished, Confidence: f.confidence}
 	var base *report.Report
 	if f.baseline != "" {
 		if base, err = a.readReport(f.baseline); err != nil {

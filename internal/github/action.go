@@ -133,7 +133,7 @@ func (s *session) runPipeline(ctx context.Context) error {
 	resume()
 	end()
 	if ctx.Err() != nil {
-		return errors.Join(context.Cause(ctx), err)
+		return failure.New(failure.Terminated, "stopped before the run was judged: %w", errors.Join(context.Cause(ctx), err))
 	}
 	if s.outcome.Report == "" {
 		if err == nil {
