@@ -1,0 +1,163 @@
+package passes
+
+import (
+	"math"
+
+	"github.com/trtship/trtship/internal/onnx/graph"
+	"github.com/trtship/trtship/internal/onnx/onnxpb"
+)
+
+// BatchNorm folds a BatchNormalization in inference mode into the Conv or
+// ConvTranspose in front of it, if nothing else reads the convolution and all
+// numbers are constant. Every folded convolution gets weights of its own.
+type BatchNorm struct{}
+
+// Name returns "fuse-batchnorm".
+func (BatchNorm) Name() string { return "fuse-batchnorm" }
+
+// Apply implements Pass.
+func (BatchNorm) Apply(m *graph.Module) (int, error) {
+	changed := 0
+	for _, g := range m.Graphs() {
+		for _, n := range g.Nodes {
+			if n.Removed || !n.Standard("BatchNormalization") || len(n.In) != 5 || n.In[0] == nil {
+				continue
+			}
+			ok, err := fuseBatchNorm(n)
+			if err != nil {
+				return changed, err
+			}
+			if ok {
+				changed++
+			}
+		}
+	}
+	return changed, nil
+}
+
+func fuseBatchNorm(bn *graph.Node) (bool, error) {
+	conv := bn.In[0].Def
+	if conv == nil || conv.Graph != bn.Graph || !conv.Standard("Conv", "ConvTranspose") || bn.In[0].OnlyUser() != bn || !bn.InferenceBatchNorm() {
+		return false, nil
+	}
+	for _, o := range bn.Out[1:] {
+		if o != nil && o.Used() {
+			return false, nil
+		}
+	}
+	w := conv.Input(1)
+	bias := conv.Input(2)
+	if !w.Constant() || (bias != nil && !bias.Constant()) || bn.Out[0] == nil {
+		return false, nil
+	}
+	m := bn.Graph.Module
+	if m.Made+int64(len(w.Init.GetRawData())) > maxMade || !foldable(w) {
+		return false, nil
+	}
+	f, ok, err := readFusion(m, conv, bn)
+	if err != nil || !ok {
+		return false, err
+	}
+	weights, shift := f.apply()
+	if weights == nil {
+		return false, nil
+	}
+	m.Made += int64(len(weights.GetRawData()))
+	conv.SetInput(1, bn.Graph.AddInit(w.Name+"_bn", weights))
+	conv.SetInput(2, bn.Graph.AddInit(bn.Out[0].Name+"_bias", shift))
+	return bn.Bypass(bn.In[0]), nil
+}
+
+func foldable(w *graph.Value) bool {
+	switch onnxpb.TensorProto_DataType(w.Init.GetDataType()) {
+	case onnxpb.TensorProto_FLOAT, onnxpb.TensorProto_DOUBLE:
+		return len(w.Init.GetDims()) >= 3
+	}
+	return false
+}
+
+// fusion is the numbers of a convolution and its BatchNormalization.
+type fusion struct {
+	w                                 array
+	bias, gamma, beta, mean, variance []float64
+	epsilon                           float64
+	transposed                        bool
+	group                             int64
+}
+
+func readFusion(m *graph.Module, conv, bn *graph.Node) (fusion, bool, error) {
+	f := fusion{epsilon: float64(bn.Float("epsilon", 1e-5)), transposed: conv.Op == "ConvTranspose", group: conv.Int("group", 1)}
+	var err error
+	if f.w, err = read(m, conv.In[1]); err != nil {
+		return f, false, err
+	}
+	channels := f.w.shape[0]
+	if f.transposed {
+		if f.group < 1 || f.w.shape[0]%f.group != 0 {
+			return f, false, nil
+		}
+		channels = f.w.shape[1] * f.group
+	}
+	for i, to := range []*[]float64{&f.gamma, &f.beta, &f.mean, &f.variance, &f.bias} {
+		v := conv.Input(2)
+		if i < 4 {
+			v = bn.In[i+1]
+		} else if v == nil {
+			f.bias = make([]float64, channels)
+			continue
+		}
+		if v == nil || !v.Constant() {
+			return f, false, nil
+		}
+		a, err := read(m, v)
+		if err != nil {
+			return f, false, err
+		}
+		values, ok := a.floats()
+		if !ok || a.typ != f.w.typ || int64(len(values)) != channels {
+			return f, false, nil
+		}
+		*to = values
+	}
+	return f, true, nil
+}
+
+// apply returns the new weights and bias, or nil if a variance is not positive
+// or a number gets out of hand.
+func (f fusion) apply() (w, b *onnxpb.TensorProto) {
+	scale := make([]float64, len(f.gamma))
+	shift := make([]float64, len(f.gamma))
+	for i := range scale {
+		v := f.variance[i] + f.epsilon
+		if !(v > 0) {
+			return nil, nil
+		}
+		scale[i] = f.gamma[i] / math.Sqrt(v)
+		shift[i] = (f.bias[i]-f.mean[i])*scale[i] + f.beta[i]
+	}
+	values, _ := f.w.floats()
+	inner := product(f.w.shape[1:])
+	for i := range values {
+		c := int64(i) / inner
+		if f.transposed { // [in, out/group, ...]
+			perGroup := f.w.shape[0] / f.group
+			c = c/perGroup*f.w.shape[1] + int64(i)/product(f.w.shape[2:])%f.w.shape[1]
+		}
+		values[i] *= scale[c]
+	}
+	for _, list := range [][]float64{values, shift} {
+		for _, x := range list {
+			if math.IsNaN(x) || math.IsInf(x, 0) || math.Abs(x) > limitOf(f.w.typ) {
+				return nil, nil
+			}
+		}
+	}
+	return fromFloats(f.w.typ, f.w.shape, values).tensor(), fromFloats(f.w.typ, []int64{int64(len(shift))}, shift).tensor()
+}
+
+func limitOf(t onnxpb.TensorProto_DataType) float64 {
+	if t == onnxpb.TensorProto_FLOAT {
+		return math.MaxFloat32
+	}
+	return math.MaxFloat64
+}
