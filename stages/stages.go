@@ -2,16 +2,50 @@
 package stages
 
 import (
+	"context"
+	"slices"
+
 	"github.com/trtship/trtship/internal/config"
+	"github.com/trtship/trtship/internal/engine"
+	"github.com/trtship/trtship/internal/ort"
 	"github.com/trtship/trtship/internal/stage"
+	"github.com/trtship/trtship/internal/triton/server"
+	"github.com/trtship/trtship/stages/build"
+	"github.com/trtship/trtship/stages/export"
+	"github.com/trtship/trtship/stages/inspect"
+	"github.com/trtship/trtship/stages/validateengine"
 )
 
-// Tools are what stages work with, found once on this machine. Fields of what is
-// not there are empty; a stage that needs them does not start.
-type Tools struct{}
+// Tools are what stages work with, found once on this machine. What is not here
+// is empty; a stage that needs it does not start.
+type Tools struct {
+	Python string              // absolute path of the interpreter for torch and TensorRT
+	ORT    ort.Library         // ONNX Runtime
+	Triton server.Installation // tritonserver
+	// TensorRT returns the versions that decide a plan, from metadata.
+	TensorRT func(ctx context.Context) (map[string]string, error)
+	// Machine is the GPU that plans are built for and loaded on.
+	Machine func(ctx context.Context) (engine.Machine, error)
+	// Driver is the NVIDIA driver's version.
+	Driver func() string
+}
 
 // All returns every stage in the order of people. The pipeline orders by the
 // kinds of artifacts.
 func All(c *config.Config, t Tools) []stage.Planned {
-	return nil
+	noEngines := ""
+	if c.Target == "onnxruntime" {
+		noEngines = "target is onnxruntime"
+	}
+	return []stage.Planned{
+		{Stage: inspect.New(c, t.Python)},
+		{Stage: export.New(c, t.Python)},
+		{Stage: build.New(c, t.building(c)), Off: noEngines},
+		{Stage: validateengine.New(c, t.validating(c)), Off: noEngines},
+	}
+}
+
+// reduced reports whether a precision other than fp32 is asked for.
+func reduced(c *config.Config) bool {
+	return slices.ContainsFunc(c.TensorRT.Precisions, func(p string) bool { return p != "fp32" })
 }

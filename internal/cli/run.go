@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trtship/trtship/internal/gpu"
 	"github.com/trtship/trtship/internal/pipeline"
 	"github.com/trtship/trtship/report"
 )
@@ -84,8 +83,4 @@ func (a *app) printReport(rep *report.Report) error {
 	}
 	a.print("%s", report.Text(report.View{Report: rep}, report.TextOptions{Color: a.color(a.io.Stdout), Width: a.width(a.io.Stdout)}))
 	return nil
-}
-
-func chooseGPU(devices []gpu.Device, which string) (gpu.Device, error) {
-	return gpu.Choose(devices, which)
 }

@@ -155,23 +155,6 @@ func (s *session) hardwareSetting() string {
 	return "optional"
 }
 
-// hardware describes the GPU for the keys of hardware stages.
-func (s *session) hardware(ctx context.Context) (map[string]string, error) {
-	devices, err := s.machine.GPUs()
-	if err != nil {
-		return nil, err
-	}
-	d, err := chooseGPU(devices, s.cfg.TensorRT.Device)
-	if err != nil {
-		return nil, err
-	}
-	trt, err := s.machine.TensorRT(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return map[string]string{"gpu": d.Name, "compute_capability": d.ComputeCapability, "driver": d.Driver, "tensorrt": trt}, nil
-}
-
 // git returns the commit that the configuration lies in, nil outside of a
 // repository or without git.
 func (s *session) git(ctx context.Context) *report.Git {

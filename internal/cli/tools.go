@@ -3,13 +3,74 @@ package cli
 import (
 	"context"
 
+	"github.com/trtship/trtship/internal/engine"
+	"github.com/trtship/trtship/internal/gpu"
 	"github.com/trtship/trtship/stages"
 )
 
 // tools are what the stages work with. What is not here stays empty: the
 // pipeline asks for every need before the first stage.
 func (s *session) tools(ctx context.Context) stages.Tools {
-	var t stages.Tools
-	_ = ctx
+	t := stages.Tools{
+		TensorRT: func(ctx context.Context) (map[string]string, error) {
+			v, err := s.machine.TensorRT(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return map[string]string{"tensorrt": v}, nil
+		},
+		Machine: s.gpuMachine,
+		Driver: func() string {
+			if d, err := s.gpu(); err == nil {
+				return d.Driver
+			}
+			return ""
+		},
+	}
+	var err error
+	if t.Python, err = s.machine.Python(); err != nil {
+		s.a.log.Debug("no python", "error", err)
+	}
+	if t.ORT, err = s.machine.ORT(ctx); err != nil {
+		s.a.log.Debug("no onnxruntime", "error", err)
+	}
+	if t.Triton, err = s.machine.Triton(ctx, s.cfg); err != nil {
+		s.a.log.Debug("no tritonserver", "error", err)
+	}
 	return t
+}
+
+// gpu returns the GPU that the configuration names.
+func (s *session) gpu() (gpu.Device, error) {
+	devices, err := s.machine.GPUs()
+	if err != nil {
+		return gpu.Device{}, err
+	}
+	return gpu.Choose(devices, s.cfg.TensorRT.Device)
+}
+
+// gpuMachine is where plans are loaded.
+func (s *session) gpuMachine(ctx context.Context) (engine.Machine, error) {
+	d, err := s.gpu()
+	if err != nil {
+		return engine.Machine{}, err
+	}
+	trt, err := s.machine.TensorRT(ctx)
+	if err != nil {
+		return engine.Machine{}, err
+	}
+	return engine.Machine{TensorRT: trt, GPU: d.Name, ComputeCapability: d.ComputeCapability}, nil
+}
+
+// hardware describes the GPU for the keys of hardware stages.
+func (s *session) hardware(ctx context.Context) (map[string]string, error) {
+	m, err := s.gpuMachine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.gpu()
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{"gpu": m.GPU, "compute_capability": m.ComputeCapability, "driver": d.Driver, "tensorrt": m.TensorRT}, nil
 }

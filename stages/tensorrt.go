@@ -1,0 +1,39 @@
+package stages
+
+import (
+	"context"
+	"io"
+	"path/filepath"
+	"time"
+
+	"github.com/trtship/trtship/internal/config"
+	"github.com/trtship/trtship/internal/worker"
+	"github.com/trtship/trtship/stages/build"
+	"github.com/trtship/trtship/stages/validateengine"
+)
+
+// start starts a Python child that sees the GPU.
+func (t Tools) start(ctx context.Context, c *config.Config, timeout int, log io.Writer, progress func(done, total int64, label string)) (*worker.Worker, error) {
+	return worker.Start(ctx, worker.Options{
+		Python: t.Python, Subject: c.Model.Name, Timeout: time.Duration(timeout) * time.Second, CUDA: true,
+		Path: []string{filepath.Clean(c.Dir)}, Log: log, Progress: progress,
+	})
+}
+
+func (t Tools) building(c *config.Config) build.Tools {
+	return build.Tools{
+		Start: func(ctx context.Context, log io.Writer, progress func(done, total int64, label string)) (build.Child, error) {
+			return t.start(ctx, c, c.TensorRT.BuildTimeoutS*max(1, len(c.TensorRT.Precisions)), log, progress)
+		},
+		Versions: t.TensorRT, Driver: t.Driver,
+	}
+}
+
+func (t Tools) validating(c *config.Config) validateengine.Tools {
+	return validateengine.Tools{
+		Start: func(ctx context.Context, log io.Writer, progress func(done, total int64, label string)) (validateengine.Child, error) {
+			return t.start(ctx, c, c.Validation.TimeoutS*max(1, len(c.TensorRT.Precisions)), log, progress)
+		},
+		Versions: t.TensorRT, Machine: t.Machine,
+	}
+}
