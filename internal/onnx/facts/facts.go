@@ -5,7 +5,6 @@
 package facts
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/trtship/trtship/internal/onnx"
@@ -31,6 +30,11 @@ func Findings(m *onnx.Model) ([]report.Finding, error) {
 		return nil, err
 	}
 	findings = append(findings, ranges...)
+	wide, err := wideIntegers(m)
+	if err != nil {
+		return nil, err
+	}
+	findings = append(findings, wide...)
 	var overridable []string
 	for _, v := range m.Overridable() {
 		overridable = append(overridable, v.Name)
@@ -44,23 +48,18 @@ func Findings(m *onnx.Model) ([]report.Finding, error) {
 }
 
 // Training returns the nodes that run in training mode: Dropout that drops, and
-// BatchNormalization that uses the statistics of the batch.
+// BatchNormalization that uses the statistics of the batch. A mode that is no
+// constant counts, since a caller may turn it on.
 func Training(m *onnx.Model) []string {
 	var nodes []string
-	opset := m.Opset("")
-	constants := constantBools(m)
+	scope := modes{model: m, functions: map[*onnxpb.FunctionProto]int64{}}
+	for _, f := range m.Proto.GetFunctions() {
+		sets, _ := onnx.Opsets(f.GetOpsetImport())
+		scope.functions[f] = sets[""]
+	}
+	scope.constants = constantBools(m)
 	m.Walk(func(p onnx.Place, n *onnxpb.NodeProto) bool {
-		if onnx.Domain(n.GetDomain()) != "" {
-			return true
-		}
-		trains := false
-		switch n.GetOpType() {
-		case "Dropout":
-			trains = dropoutTrains(n, opset, constants)
-		case "BatchNormalization":
-			trains = onnx.IntAttribute(n, "training_mode", 0) != 0 || opset < 7 && onnx.IntAttribute(n, "is_test", 0) == 0
-		}
-		if trains {
+		if onnx.Domain(n.GetDomain()) == "" && scope.trains(p, n) {
 			nodes = append(nodes, p.Name(n))
 		}
 		return true
@@ -68,30 +67,61 @@ func Training(m *onnx.Model) []string {
 	return nodes
 }
 
-// dropoutTrains: the mode is an attribute before operator set 7, gone until 12,
-// and an input after that. An input that is no constant may be true.
-func dropoutTrains(n *onnxpb.NodeProto, opset int64, constants map[string]bool) bool {
-	switch {
-	case opset < 7:
-		return onnx.IntAttribute(n, "is_test", 0) == 0
-	case opset < 12 || len(n.GetInput()) < 3 || n.GetInput()[2] == "":
-		return false
-	}
-	value, known := constants[n.GetInput()[2]]
-	return !known || value
+// modes knows what decides about training.
+type modes struct {
+	model     *onnx.Model
+	functions map[*onnxpb.FunctionProto]int64 // operator set of each body
+	constants map[place]bool
 }
 
-// constantBools returns the boolean scalars of the model by name.
-func constantBools(m *onnx.Model) map[string]bool {
-	found := map[string]bool{}
-	eachConstant(m, func(name string, t *onnxpb.TensorProto) {
+// place tells values of one name in the main graph and in functions apart.
+type place struct {
+	function *onnxpb.FunctionProto
+	name     string
+}
+
+func (s modes) trains(p onnx.Place, n *onnxpb.NodeProto) bool {
+	opset := s.model.Opset("")
+	if p.Function != nil {
+		opset = s.functions[p.Function]
+	}
+	switch n.GetOpType() {
+	case "Dropout":
+		// The mode is an attribute before operator set 7, gone until 12, an input after.
+		switch {
+		case opset < 7:
+			return onnx.IntAttribute(n, "is_test", 0) == 0
+		case opset < 12 || len(n.GetInput()) < 3 || n.GetInput()[2] == "":
+			return false
+		}
+		on, known := s.constants[place{p.Function, n.GetInput()[2]}]
+		return !known || on
+	case "BatchNormalization":
+		switch {
+		case opset < 7:
+			return onnx.IntAttribute(n, "is_test", 0) == 0
+		case opset < 14: // more than one output means training
+			return slices.ContainsFunc(n.GetOutput()[min(1, len(n.GetOutput())):], func(o string) bool { return o != "" })
+		}
+		return onnx.IntAttribute(n, "training_mode", 0) != 0
+	}
+	return false
+}
+
+// constantBools returns the boolean scalars of the model.
+func constantBools(m *onnx.Model) map[place]bool {
+	found := map[place]bool{}
+	eachConstant(m, func(f *onnxpb.FunctionProto, name string, t *onnxpb.TensorProto) {
 		if t.GetDataType() != int32(onnxpb.TensorProto_BOOL) {
 			return
 		}
 		if d, err := m.TensorData(t); err == nil && len(d.Data) == 1 {
-			found[name] = d.Data[0] != 0
+			found[place{f, name}] = d.Data[0] != 0
 		}
 	})
+	for _, v := range m.Overridable() { // a default is no constant
+		delete(found, place{nil, v.Name})
+	}
 	return found
 }
 
@@ -108,73 +138,22 @@ func Random(m *onnx.Model) []string {
 }
 
 // eachConstant visits initializers and the tensors of Constant nodes, with the
-// name under which they are used.
-func eachConstant(m *onnx.Model, visit func(name string, t *onnxpb.TensorProto)) {
-	initializers := func(g *onnxpb.GraphProto) {
+// function they are in and the name under which they are used.
+func eachConstant(m *onnx.Model, visit func(f *onnxpb.FunctionProto, name string, t *onnxpb.TensorProto)) {
+	initializers := func(f *onnxpb.FunctionProto, g *onnxpb.GraphProto) {
 		for _, t := range g.GetInitializer() {
-			visit(t.GetName(), t)
+			visit(f, t.GetName(), t)
 		}
 	}
-	initializers(m.Graph())
-	m.Walk(func(_ onnx.Place, n *onnxpb.NodeProto) bool {
+	initializers(nil, m.Graph())
+	m.Walk(func(p onnx.Place, n *onnxpb.NodeProto) bool {
 		if n.GetOpType() == "Constant" && len(n.GetOutput()) == 1 {
 			if a := onnx.Attribute(n, "value"); a != nil && a.T != nil {
-				visit(n.GetOutput()[0], a.T)
+				visit(p.Function, n.GetOutput()[0], a.T)
 			}
 		}
 		for _, g := range onnx.Subgraphs(n) {
-			initializers(g)
-		}
-		return true
-	})
-}
-
-// passThrough are operators that hand on the elements of their first input.
-var passThrough = []string{"Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Expand"}
-
-// IntegerRanges returns, for every integer input that indexes constant tables
-// through Gather, the indices that all of them have. Inputs that index nothing
-// are left out.
-func IntegerRanges(m *onnx.Model) []report.IntegerRange {
-	var ranges []report.IntegerRange
-	main := graph.Load(m).Main
-	for _, v := range main.Inputs {
-		var found *report.IntegerRange
-		follow(v, map[*graph.Value]bool{}, func(n *graph.Node, rows int64) {
-			if found == nil || rows-1 < found.High {
-				found = &report.IntegerRange{Input: v.Name, High: rows - 1, Source: fmt.Sprintf("Gather %s (table of %d rows)", n, rows)}
-			}
-		})
-		if found != nil {
-			ranges = append(ranges, *found)
-		}
-	}
-	return ranges
-}
-
-// follow visits every Gather of a constant table whose indices are v's elements.
-func follow(v *graph.Value, seen map[*graph.Value]bool, gathers func(n *graph.Node, rows int64)) {
-	if seen[v] {
-		return
-	}
-	seen[v] = true
-	v.Users(func(n *graph.Node, input int) bool {
-		switch {
-		case n.Standard("Gather") && input == 1:
-			if table := n.Input(0); table.Constant() {
-				dims := table.Init.GetDims()
-				axis := n.Int("axis", 0)
-				if axis < 0 {
-					axis += int64(len(dims))
-				}
-				if axis >= 0 && axis < int64(len(dims)) {
-					gathers(n, dims[axis])
-				}
-			}
-		case n.Standard(passThrough...) && input == 0:
-			follow(n.Output(0), seen, gathers)
-		case n.Standard("Concat"):
-			follow(n.Output(0), seen, gathers)
+			initializers(p.Function, g)
 		}
 		return true
 	})
@@ -184,13 +163,11 @@ func follow(v *graph.Value, seen map[*graph.Value]bool, gathers func(n *graph.No
 // (floating point, or of one byte as in quantized models), and elements by type.
 func Parameters(m *onnx.Model) (elements, bytes int64, types map[string]int64) {
 	types = map[string]int64{}
-	seen := map[*onnxpb.TensorProto]bool{}
-	eachConstant(m, func(_ string, t *onnxpb.TensorProto) {
+	eachConstant(m, func(_ *onnxpb.FunctionProto, _ string, t *onnxpb.TensorProto) {
 		d, ok := onnx.DType(t.GetDataType())
-		if seen[t] || !ok || !d.Floating() && d.Size() != 1 {
+		if !ok || !d.Floating() && d.Size() != 1 {
 			return
 		}
-		seen[t] = true
 		n := int64(1)
 		for _, x := range t.GetDims() {
 			n *= x
