@@ -18,13 +18,14 @@ import (
 
 // project is a folder with a store, runs and a source file.
 type project struct {
-	t   testing.TB
-	dir string
+	t     testing.TB
+	dir   string
+	limit int // bytes that a child may write to a file, plus one
 }
 
 func newProject(t testing.TB) *project {
 	t.Helper()
-	p := &project{t: t, dir: t.TempDir()}
+	p := &project{t: t, dir: testkit.FastDir(t)}
 	p.write("model.py", "weights = 1")
 	return p
 }

@@ -52,8 +52,10 @@ func TestWhatChangedIsSaidAndOnlyThatRuns(t *testing.T) {
 		runs    string
 	}{
 		"a setting": {
-			change: func(_ *project, c *chain, _ *pipeline.Options) { c.optimize.Setting = map[string]any{"fold": 32, "passes": []string{"a"}} },
-			stage:  "optimize", changed: []string{`^settings\.fold: \(none\) -> 32$`}, runs: "00010",
+			change: func(_ *project, c *chain, _ *pipeline.Options) {
+				c.optimize.Setting = map[string]any{"fold": 32, "passes": []string{"a"}}
+			},
+			stage: "optimize", changed: []string{`^settings\.fold: \(none\) -> 32$`}, runs: "00010",
 		},
 		"a source, by its path from the project": {
 			change: func(p *project, _ *chain, _ *pipeline.Options) { p.write("model.py", "weights = 2") },
@@ -79,7 +81,7 @@ func TestWhatChangedIsSaidAndOnlyThatRuns(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			p := newProject(t)
-			make := func() (*chain, pipeline.Options) {
+			setup := func() (*chain, pipeline.Options) {
 				c := newChain(p)
 				c.optimize.Setting = map[string]any{"passes": []string{"a"}}
 				c.export.Tool = map[string]string{"torch": "2.11"}
@@ -88,9 +90,9 @@ func TestWhatChangedIsSaidAndOnlyThatRuns(t *testing.T) {
 				o.Machine = machine("550")
 				return c, o
 			}
-			_, o := make()
+			_, o := setup()
 			p.mustRun(o)
-			c, o := make()
+			c, o := setup()
 			tt.change(p, c, &o)
 			rep := p.mustRun(o)
 			if c.runs() != tt.runs {
@@ -202,7 +204,9 @@ func TestStagesThatGoWrong(t *testing.T) {
 		},
 		"a panic": {
 			work: func(*testkit.Fake) work {
-				return func(context.Context, stage.Inputs, stage.Outputs) ([]report.Check, error) { panic("index out of range") }
+				return func(context.Context, stage.Inputs, stage.Outputs) ([]report.Check, error) {
+					panic("index out of range")
+				}
 			},
 			want:  []string{"inspect pass", "export broken", "validate missing", "optimize missing", "package missing"},
 			check: "export/completes broken", code: 5,

@@ -93,12 +93,16 @@ func Open(ctx context.Context, root string, options ...Option) (*Store, error) {
 	for _, o := range options {
 		o(s)
 	}
-	if err := s.init(); err != nil {
-		return nil, unusable(root, err)
-	}
 	s.use = newLock(filepath.Join(abs, locksDir, "store"))
-	if _, err := s.use.TryRLockContext(ctx, 20*time.Millisecond); err != nil {
-		return nil, unusable(root, fmt.Errorf("lock store: %w", err))
+	err = s.init()
+	if err == nil {
+		if _, lerr := s.use.TryRLockContext(ctx, 20*time.Millisecond); lerr != nil {
+			err = fmt.Errorf("lock store: %w", lerr)
+		}
+	}
+	if err != nil {
+		_ = s.Close() // the first error is the one to report
+		return nil, unusable(root, err)
 	}
 	s.sweep()
 	return s, nil
