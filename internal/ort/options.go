@@ -37,7 +37,7 @@ func (l Level) String() string {
 // Options are the settings of a session. The zero value is right for
 // validation: one thread, graph optimisation off.
 type Options struct {
-	Threads           int           // threads inside one operator; 0 means 1
+	Threads           int           // threads inside one operator; 0 means 1, DefaultThreads what ONNX Runtime chooses
 	GraphOptimization Level         // off unless set
 	MemoryMB          int           // address-space limit of the child in MiB; 0 is none
 	Timeout           time.Duration // of loading, and of each run; 0 is none
@@ -45,6 +45,20 @@ type Options struct {
 	ProfileDir        string        // write an operator profile into this folder; see EndProfile
 	ConfigEntries     map[string]string
 	Log               io.Writer // gets a copy of what the child writes to stdout and stderr
+}
+
+// DefaultThreads leaves the number of threads to ONNX Runtime: one a core.
+const DefaultThreads = -1
+
+// threads is the number as ONNX Runtime takes it, 0 for its own choice.
+func (o Options) threads() int {
+	switch o.Threads {
+	case DefaultThreads:
+		return 0
+	case 0:
+		return 1
+	}
+	return o.Threads
 }
 
 // ValueInfo is an input or output of a model.

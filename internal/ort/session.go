@@ -58,7 +58,7 @@ func Open(ctx context.Context, lib Library, model string, o Options) (*Session, 
 		return nil, err
 	}
 	l := &loadRequest{Library: lib.Path, Model: path, ExtraOutputs: o.ExtraOutputs, MemoryMB: o.MemoryMB,
-		Options: sessionOptions{Threads: max(o.Threads, 1), Level: o.GraphOptimization, Entries: o.ConfigEntries}}
+		Options: sessionOptions{Threads: o.threads(), Level: o.GraphOptimization, Entries: o.ConfigEntries}}
 	if o.ProfileDir != "" {
 		l.Options.Profile = filepath.Join(o.ProfileDir, "profile")
 	}
@@ -265,13 +265,14 @@ func (s *Session) Library() Library { return s.library }
 
 // Describe says what runs, e.g. "ONNX Runtime 1.30.0, graph optimisation off, 1 thread".
 func (s *Session) Describe() string {
-	n := max(s.options.Threads, 1)
-	plural := "s"
-	if n == 1 {
-		plural = ""
+	threads := fmt.Sprintf("%d threads", s.options.threads())
+	switch s.options.threads() {
+	case 0:
+		threads = "its own number of threads"
+	case 1:
+		threads = "1 thread"
 	}
-	return fmt.Sprintf("ONNX Runtime %s, graph optimisation %s, %d thread%s",
-		s.library.Version, s.options.GraphOptimization, n, plural)
+	return fmt.Sprintf("ONNX Runtime %s, graph optimisation %s, %s", s.library.Version, s.options.GraphOptimization, threads)
 }
 
 // EndProfile ends profiling and returns the path of the profile, a JSON file.

@@ -37,6 +37,9 @@ type Options struct {
 	// LooseRepeat lets two runs of one feed differ within the tolerance, for
 	// runtimes whose sums have no fixed order. Otherwise they must agree in every bit.
 	LooseRepeat bool
+	// DeploysONNX says that ONNX Runtime is what serves the model, so that a fault
+	// of its optimizer is a failed check and not only a note.
+	DeploysONNX bool
 	// AllowRandom lets random outputs through without a comparison of values.
 	AllowRandom bool
 	// RandomNodes are the graph's random operators, to be named.
