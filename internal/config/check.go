@@ -62,8 +62,21 @@ func (d *decoder) set(path string) bool {
 // mistaken reports whether a problem was found at path or below it, so that one
 // mistake is not told twice.
 func (d *decoder) mistaken(path string) bool {
-	return slices.ContainsFunc(d.problems, func(p Problem) bool {
+	return slices.Contains(d.meant, path) || slices.ContainsFunc(d.problems, func(p Problem) bool {
 		return p.Path == path || strings.HasPrefix(p.Path, path+".")
+	})
+}
+
+// shapesUnknown reports whether mistakes in names, shapes or profiles keep the
+// checks between them from meaning anything.
+func (d *decoder) shapesUnknown() bool {
+	return d.mistaken("tensorrt.profiles") || slices.ContainsFunc(d.problems, func(p Problem) bool {
+		rest, ok := strings.CutPrefix(p.Path, "model.inputs")
+		if !ok {
+			return false
+		}
+		field := rest[strings.LastIndexByte(rest, '.')+1:]
+		return !slices.Contains([]string{"dtype", "range", "argument", "optional"}, field)
 	})
 }
 
@@ -210,7 +223,7 @@ func integerLimits(dtype string) (lo, hi int64) {
 }
 
 func (d *decoder) checkProfiles(c *Config) {
-	if d.mistaken("tensorrt.profiles") || d.mistaken("model.inputs") {
+	if d.shapesUnknown() {
 		return
 	}
 	if len(c.TensorRT.Profiles) == 0 {
@@ -363,7 +376,7 @@ func (d *decoder) checkShared(c *Config, shapes map[string][]int64, at func(inpu
 
 // checkPoints checks the user's own points.
 func (d *decoder) checkPoints(c *Config) {
-	if d.mistaken("validation.points") || d.mistaken("tensorrt.profiles") || d.mistaken("model.inputs") {
+	if d.mistaken("validation.points") || d.shapesUnknown() {
 		return
 	}
 	for i, shapes := range c.Validation.Points {
@@ -442,7 +455,7 @@ func (d *decoder) checkValidation(c *Config) {
 
 // checkBatch checks a batch size against the profiles; 0 is not set.
 func (d *decoder) checkBatch(c *Config, at string, batch int) {
-	if batch == 0 || d.mistaken("tensorrt.profiles") || d.mistaken("model.inputs") {
+	if batch == 0 || d.shapesUnknown() {
 		return
 	}
 	lo, hi, any := int64(0), int64(0), false
@@ -591,7 +604,7 @@ func (d *decoder) checkTriton(c *Config) {
 // checkMaxBatch holds triton.max_batch_size to the model's own limit.
 func (d *decoder) checkMaxBatch(c *Config) {
 	asked := c.Triton.MaxBatchSize
-	if asked == nil || d.mistaken("tensorrt.profiles") || d.mistaken("model.inputs") || (len(c.Model.Inputs) == 0 && len(c.TensorRT.Profiles) == 0) {
+	if asked == nil || d.shapesUnknown() || (len(c.Model.Inputs) == 0 && len(c.TensorRT.Profiles) == 0) {
 		return
 	}
 	if limit := c.MaxBatch(); int64(*asked) > limit {
@@ -604,7 +617,7 @@ func (d *decoder) checkBatching(c *Config) {
 	if b == nil {
 		return
 	}
-	limit, known := c.MaxBatch(), len(c.Model.Inputs) > 0 && !d.mistaken("tensorrt.profiles") && !d.mistaken("model.inputs")
+	limit, known := c.MaxBatch(), len(c.Model.Inputs) > 0 && !d.shapesUnknown()
 	if c.Triton.MaxBatchSize != nil {
 		limit, known = int64(*c.Triton.MaxBatchSize), true
 	}

@@ -25,6 +25,7 @@ type decoder struct {
 	sources  map[*yaml.Node]string // where nodes came from that are not from the file
 	places   map[string]*yaml.Node // the value of each key that was set, by dotted path
 	problems Problems
+	meant    []string // keys that unknown ones were taken for; they are not missing
 	visited  int
 	depth    int
 }
@@ -139,6 +140,9 @@ func (d *decoder) structure(v reflect.Value, n *yaml.Node, path string) {
 		i := slices.Index(names, key.Value)
 		if i < 0 {
 			d.bad(key, join(path, key.Value), "unknown key%s", d.hintFor(key.Value, names))
+			if near := nearest(key.Value, names); near != "" {
+				d.meant = append(d.meant, join(path, near))
+			}
 			return
 		}
 		d.note(join(path, key.Value), value, key)

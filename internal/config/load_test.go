@@ -121,7 +121,6 @@ tensorrt:
   profiles: []
 `), "c.yaml", Options{})
 	expectProblems(t, err,
-		`c.yaml:1:1: model.factory: is missing`,
 		`c.yaml:2:9: model.name: "bad name" is no name`,
 		`c.yaml:3:3: model.factroy: unknown key; did you mean factory?`,
 		`c.yaml:6:14: model.inputs.0.dtype: "float23" is not one of`,
@@ -131,7 +130,7 @@ tensorrt:
 		`c.yaml:11:1: tensorrt: given twice; first in line 8`,
 	)
 	e, _ := errors.AsType[*failure.Error](err)
-	if len(e.Details) != 8 || !strings.Contains(e.Message, "8 mistakes") {
+	if len(e.Details) != 7 || !strings.Contains(e.Message, "7 mistakes") {
 		t.Errorf("error: %q with %d details", e.Message, len(e.Details))
 	}
 }
