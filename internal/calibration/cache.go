@@ -217,11 +217,11 @@ func scaleProblem(s float32) string {
 	case math.IsNaN(v):
 		return "scale is NaN"
 	case math.IsInf(v, 0):
-		return fmt.Sprintf("scale is %g", v)
+		return fmt.Sprintf("scale is %g", s)
 	case v == 0:
 		return "scale is 0"
 	case v < 0:
-		return fmt.Sprintf("scale %g is negative", v)
+		return fmt.Sprintf("scale %g is negative", s)
 	}
 	return ""
 }

@@ -69,21 +69,16 @@ func Scale(threshold float32) float32 {
 
 const smallestNormal = 1.1754943508222875e-38
 
-// percentile returns the magnitude below which the share p of the finite
-// values lies, interpolated within its bin.
+// percentile returns the lower edge of the bin in which the share p of the
+// finite values is reached, as onnxruntime.quantization does; the upper edge of
+// the first bin, since a threshold of 0 would quantize everything to 0.
 func percentile(o *Observer, p float64) float32 {
-	total := o.Finite()
-	if total == 0 {
-		return 0
-	}
-	want := p * float64(total)
+	want := p * float64(o.Finite())
 	var sum float64
 	for i, c := range o.bins() {
-		if next := sum + float64(c); next >= want && c > 0 {
-			at := (float64(i) + (want-sum)/float64(c)) * o.Width()
-			return min(float32(at), o.AbsMax())
+		if sum += float64(c); sum >= want && c > 0 {
+			return min(float32(float64(max(i, 1))*o.Width()), o.AbsMax())
 		}
-		sum += float64(c)
 	}
 	return o.AbsMax()
 }

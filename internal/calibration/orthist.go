@@ -115,8 +115,9 @@ func (h *SignedHistogram) divergence(start, end, quantizedBins int) float64 {
 }
 
 // smooth moves a little mass from the occupied bins to the empty ones; nil if
-// all are empty.
-func smooth(counts []int64) []float64 {
+// all are empty. It and relativeEntropy compute in float32 and add in the order
+// of numpy, since the curve is flat around its minimum and a rounding decides.
+func smooth(counts []int64) []float32 {
 	const eps = 0.0001
 	zeros := 0
 	for _, c := range counts {
@@ -129,30 +130,56 @@ func smooth(counts []int64) []float64 {
 		return nil
 	}
 	eps1 := eps * float64(zeros) / float64(occupied)
-	out := make([]float64, len(counts))
+	out := make([]float32, len(counts))
 	for i, c := range counts {
 		if c == 0 {
-			out[i] = float64(float32(eps))
+			out[i] = float32(eps)
 		} else {
-			out[i] = float64(float32(c) + float32(-eps1))
+			out[i] = float32(c) + float32(-eps1)
 		}
 	}
 	return out
 }
 
-func relativeEntropy(p, q []float64) float64 {
+func relativeEntropy(p, q []float32) float64 {
 	if p == nil || q == nil {
 		return math.Inf(1)
 	}
-	var sp, sq float64
-	for i := range p {
-		sp += p[i]
-		sq += q[i]
-	}
-	var sum float64
+	sp, sq := pairwise(p), pairwise(q)
+	terms := make([]float32, len(p))
 	for i := range p {
 		a, b := p[i]/sp, q[i]/sq
-		sum += a * math.Log(a/b)
+		terms[i] = a * float32(math.Log(float64(a/b)))
 	}
-	return sum
+	return float64(pairwise(terms))
+}
+
+// pairwise adds as numpy does.
+func pairwise(v []float32) float32 {
+	n := len(v)
+	switch {
+	case n < 8:
+		var s float32
+		for _, x := range v {
+			s += x
+		}
+		return s
+	case n <= 128:
+		var r [8]float32
+		copy(r[:], v)
+		i := 8
+		for ; i < n-n%8; i += 8 {
+			for k := range r {
+				r[k] += v[i+k]
+			}
+		}
+		s := ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]))
+		for ; i < n; i++ {
+			s += v[i]
+		}
+		return s
+	}
+	half := n / 2
+	half -= half % 8
+	return pairwise(v[:half]) + pairwise(v[half:])
 }

@@ -1,0 +1,303 @@
+// Command calibrate measures trtship's calibration against
+// onnxruntime.quantization: time and peak memory, and whether the ranges agree.
+//
+//	go run ./bench/calibrate -python PYTHON -data FOLDER [-json FILE] [-samples 50,100,200]
+//
+// FOLDER holds what bench/calibrate_models.py wrote.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/trtship/trtship/internal/calibration"
+	"github.com/trtship/trtship/internal/config"
+	"github.com/trtship/trtship/internal/dataset"
+	"github.com/trtship/trtship/internal/onnx"
+	"github.com/trtship/trtship/internal/ort"
+	"github.com/trtship/trtship/internal/precision"
+	"github.com/trtship/trtship/internal/proc"
+	"github.com/trtship/trtship/internal/tensor"
+)
+
+func main() {
+	ort.RunChildIfAsked()
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "calibrate:", err)
+		os.Exit(1)
+	}
+}
+
+type flags struct {
+	python, data, out, script string
+	samples                   []int
+	one                       string
+}
+
+func run() error {
+	var f flags
+	samples := flag.String("samples", "50,100,200", "numbers of samples")
+	flag.StringVar(&f.python, "python", "", "interpreter with onnxruntime, for the peer")
+	flag.StringVar(&f.data, "data", "", "folder of bench/calibrate_models.py")
+	flag.StringVar(&f.out, "json", "", "write the result to this file")
+	flag.StringVar(&f.script, "script", "bench/calibrate_peer.py", "the peer's script")
+	flag.StringVar(&f.one, "one", "", "only our side: model,data,method,samples; prints one result")
+	flag.Parse()
+	for _, s := range strings.Split(*samples, ",") {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			return err
+		}
+		f.samples = append(f.samples, n)
+	}
+	ctx := context.Background()
+	if f.one != "" {
+		return one(ctx, f)
+	}
+	return compare(ctx, f)
+}
+
+// result is one calibration.
+type result struct {
+	Seconds float64               `json:"seconds"`
+	Peak    int64                 `json:"peak_rss_bytes"`
+	Ranges  map[string][2]float64 `json:"ranges,omitempty"`
+	Error   string                `json:"error,omitempty"`
+}
+
+// one calibrates in this process, so that its memory can be told apart.
+func one(ctx context.Context, f flags) error {
+	p := strings.Split(f.one, ",")
+	n, err := strconv.Atoi(p[3])
+	if err != nil {
+		return err
+	}
+	lib, err := ort.Find(ctx, ort.Places{Python: f.python})
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	ranges, err := calibrate(ctx, lib, p[0], p[1], calibration.Method(p[2]), n)
+	if err != nil {
+		return err
+	}
+	r := result{Seconds: time.Since(start).Seconds(), Peak: peakOfTree(), Ranges: ranges}
+	return json.NewEncoder(os.Stdout).Encode(r)
+}
+
+// peakOfTree adds this process's peak resident memory and that of its largest
+// child, the one that ONNX Runtime ran in.
+func peakOfTree() int64 {
+	var children syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_CHILDREN, &children); err != nil {
+		return 0
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	var own int64
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			own, _ = strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
+		}
+	}
+	return (own + children.Maxrss) << 10
+}
+
+func calibrate(ctx context.Context, lib ort.Library, model, data string, method calibration.Method, n int) (map[string][2]float64, error) {
+	m, err := onnx.Open(model)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close() //nolint:errcheck // read only
+	var inputs []dataset.Input
+	var ends []string
+	for _, v := range m.Inputs() {
+		in := dataset.Input{Name: v.Name, DType: v.DType}
+		for _, d := range v.Dims {
+			if d.Fixed() {
+				in.Shape = append(in.Shape, d.Size)
+			} else {
+				in.Shape = append(in.Shape, dataset.Any)
+			}
+		}
+		inputs, ends = append(inputs, in), append(ends, v.Name)
+	}
+	for _, v := range m.Outputs() {
+		ends = append(ends, v.Name)
+	}
+	set, err := dataset.Open(ctx, dataset.Options{Inputs: inputs, Calibration: config.Calibration{
+		Dataset: "numpy", Path: data, NumSamples: n, MinSamples: 1, BatchSize: 8,
+	}})
+	if err != nil {
+		return nil, err
+	}
+	defer set.Close() //nolint:errcheck // read only
+	var names []string
+	for _, a := range precision.Activations(m) {
+		if a.DType == tensor.Float32 {
+			names = append(names, a.Name)
+		}
+	}
+	got, err := calibration.Collect(ctx, calibration.CollectOptions{
+		Library: lib, Model: model, Tensors: names, Interface: ends, Feeds: set, Samples: set.Samples, Threads: runtime.NumCPU(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	ranges, err := calibration.Ranges(got.Observers, calibration.Rule{Method: method, Percentile: 99.99}, nil)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][2]float64{}
+	for _, r := range ranges {
+		t := float64(r.Threshold)
+		out[r.Name] = [2]float64{math.Max(-t, float64(r.Min)), math.Min(t, float64(r.Max))}
+	}
+	return out, nil
+}
+
+func compare(ctx context.Context, f flags) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	python, err := filepath.Abs(f.python)
+	if err != nil {
+		return err
+	}
+	var rows []row
+	for _, method := range []string{"minmax", "entropy-ort", "percentile"} {
+		for _, n := range f.samples {
+			model, data := filepath.Join(f.data, "resnet18.onnx"), filepath.Join(f.data, "pictures.npy")
+			r := row{Model: "resnet18 224x224", Method: method, Samples: n}
+			r.Ours = child(ctx, self, "-python", python, "-one", fmt.Sprintf("%s,%s,%s,%d", model, data, method, n))
+			r.Peer = child(ctx, python, f.script, model, data, method, strconv.Itoa(n))
+			r.finish()
+			rows = append(rows, r)
+			fmt.Println(r)
+		}
+	}
+	for _, m := range []struct{ name, model, data string }{
+		{"digits", "digits.onnx", "digits_calibration.npy"}, {"encoder", "encoder.onnx", "sentences.npz"},
+	} {
+		for _, method := range []string{"minmax", "entropy-ort", "percentile"} {
+			model, data := filepath.Join(f.data, m.model), filepath.Join(f.data, m.data)
+			r := row{Model: m.name, Method: method, Samples: 64}
+			r.Ours = child(ctx, self, "-python", python, "-one", fmt.Sprintf("%s,%s,%s,64", model, data, method))
+			r.Peer = child(ctx, python, f.script, model, data, method, "64")
+			r.finish()
+			rows = append(rows, r)
+			fmt.Println(r)
+		}
+	}
+	slopes(rows)
+	if f.out == "" {
+		return nil
+	}
+	b, err := json.MarshalIndent(map[string]any{"peer": "onnxruntime.quantization", "rows": rows}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(f.out, append(b, '\n'), 0o644)
+}
+
+// row is one comparison.
+type row struct {
+	Model   string  `json:"model"`
+	Method  string  `json:"method"`
+	Samples int     `json:"samples"`
+	Ours    result  `json:"trtship"`
+	Peer    result  `json:"peer"`
+	Faster  float64 `json:"times_faster"`
+	Memory  float64 `json:"memory_ratio"`
+	Worst   float64 `json:"largest_relative_difference"`
+	At      string  `json:"at"`
+	Common  int     `json:"tensors_in_common"`
+}
+
+// finish compares the ranges and drops them.
+func (r *row) finish() {
+	for name, p := range r.Peer.Ranges {
+		o, ok := r.Ours.Ranges[name]
+		if !ok {
+			continue
+		}
+		r.Common++
+		a, b := math.Max(math.Abs(o[0]), math.Abs(o[1])), math.Max(math.Abs(p[0]), math.Abs(p[1]))
+		if b == 0 && a == 0 {
+			continue
+		}
+		if d := math.Abs(a-b) / math.Max(a, b); d > r.Worst {
+			r.Worst, r.At = d, name
+		}
+	}
+	r.Ours.Ranges, r.Peer.Ranges = nil, nil
+	if r.Peer.Error == "" && r.Ours.Error == "" {
+		r.Faster, r.Memory = r.Peer.Seconds/r.Ours.Seconds, float64(r.Ours.Peak)/float64(r.Peer.Peak)
+	}
+}
+
+func (r row) String() string {
+	peer := fmt.Sprintf("%6.2f s %6.0f MiB", r.Peer.Seconds, float64(r.Peer.Peak)/(1<<20))
+	if r.Peer.Error != "" {
+		peer = "fails: " + r.Peer.Error
+	}
+	ours := fmt.Sprintf("%6.2f s %6.0f MiB", r.Ours.Seconds, float64(r.Ours.Peak)/(1<<20))
+	if r.Ours.Error != "" {
+		ours = "fails: " + r.Ours.Error
+	}
+	return fmt.Sprintf("%-18s %-12s %4d samples  trtship %s  onnxruntime.quantization %s  %.2f times faster, %.2f of the memory, scales differ by %.2g at most (%s, %d tensors)",
+		r.Model, r.Method, r.Samples, ours, peer, r.Faster, r.Memory, r.Worst, r.At, r.Common)
+}
+
+// slopes prints seconds and bytes for each further sample.
+func slopes(rows []row) {
+	first := map[string]row{}
+	last := map[string]row{}
+	for _, r := range rows {
+		k := r.Model + " " + r.Method
+		if _, ok := first[k]; !ok {
+			first[k] = r
+		}
+		last[k] = r
+	}
+	for k, a := range first {
+		b := last[k]
+		if a.Samples == b.Samples {
+			continue
+		}
+		n := float64(b.Samples - a.Samples)
+		fmt.Printf("%-30s a further sample: trtship %.1f ms and %.2f MiB, onnxruntime.quantization %.1f ms and %.2f MiB\n", k,
+			1e3*(b.Ours.Seconds-a.Ours.Seconds)/n, float64(b.Ours.Peak-a.Ours.Peak)/n/(1<<20),
+			1e3*(b.Peer.Seconds-a.Peer.Seconds)/n, float64(b.Peer.Peak-a.Peer.Peak)/n/(1<<20))
+	}
+}
+
+// child runs one side and reads the last line of its output.
+func child(ctx context.Context, path string, args ...string) result {
+	var out strings.Builder
+	err := proc.Run(ctx, proc.Command{Path: path, Args: args, Stdout: &out, Env: []string{"LANG=C.UTF-8", "PATH=/usr/bin:/bin"}})
+	var r result
+	if err != nil {
+		lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
+		r.Error = lines[len(lines)-1]
+		return r
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &r); err != nil {
+		r.Error = err.Error()
+	}
+	return r
+}
