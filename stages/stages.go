@@ -13,7 +13,9 @@ import (
 	"github.com/trtship/trtship/stages/build"
 	"github.com/trtship/trtship/stages/export"
 	"github.com/trtship/trtship/stages/inspect"
+	"github.com/trtship/trtship/stages/validate"
 	"github.com/trtship/trtship/stages/validateengine"
+	"github.com/trtship/trtship/stages/validateoptimized"
 )
 
 // Tools are what stages work with, found once on this machine. What is not here
@@ -40,6 +42,8 @@ func All(c *config.Config, t Tools) []stage.Planned {
 	return []stage.Planned{
 		{Stage: inspect.New(c, t.Python)},
 		{Stage: export.New(c, t.Python)},
+		{Stage: validate.New(c, t.Python, t.ORT)},
+		{Stage: validateoptimized.New(c, t.ORT)},
 		{Stage: build.New(c, t.building(c)), Off: noEngines},
 		{Stage: validateengine.New(c, t.validating(c)), Off: noEngines},
 	}
