@@ -218,7 +218,14 @@ func (s *Stage) write(raw, dir string, from origin) error {
 	if s.cfg.Export.ExternalData {
 		o.External = onnx.Always
 	}
-	return m.Save(filepath.Join(dir, ModelFile), o)
+	path := filepath.Join(dir, ModelFile)
+	if err := m.Save(path, o); err != nil {
+		return err
+	}
+	if info, err := os.Stat(path + ".data"); err == nil && info.Size() == 0 {
+		return os.Remove(path + ".data") // no tensor was large enough to go there
+	}
+	return nil
 }
 
 // take copies the given file and its data files, byte for byte.

@@ -70,7 +70,7 @@ def export_dynamo(adapter, tensors, inputs, outputs, path, params):
     program = torch.onnx.export(
         adapter, tensors, None, dynamo=True, opset_version=params["opset"], dynamic_shapes=(tuple(shapes),),
         input_names=[i["name"] for i in inputs], output_names=[o["name"] for o in outputs],
-        optimize=params["constant_folding"], verbose=False, fallback=False,
+        optimize=params["constant_folding"], verbose=False,
     )
     program.save(path, external_data=True)
 

@@ -209,3 +209,38 @@ def steps():
 
 
 not_callable = 3
+
+
+class Unrolled(nn.Module):
+    """A Python loop over the batch: as many nodes as there were samples."""
+
+    def __init__(self):
+        super().__init__()
+        self.line = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return torch.stack([self.line(row) for row in x])
+
+
+def unrolled():
+    return Unrolled()
+
+
+class Forgotten(nn.Module):
+    """Dropout and BatchNorm that eval() does not reach."""
+
+    def __init__(self):
+        super().__init__()
+        self.drop, self.bn = nn.Dropout(0.5), nn.BatchNorm1d(4)
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.drop.training = self.bn.training = True
+        return self
+
+    def forward(self, x):
+        return self.bn(self.drop(x))
+
+
+def forgotten():
+    return Forgotten()
