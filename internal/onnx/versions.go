@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/onnx/onnxpb"
@@ -94,4 +95,24 @@ func (m *Model) Accepts(r Runtime) error {
 		return e.WithHint("export with opset %d or less", r.Opset)
 	}
 	return nil
+}
+
+// runtimes are the newest IR version and operator set that releases of ONNX
+// Runtime load, tried out with each release.
+var runtimes = map[string]Runtime{
+	"1.19": {IR: 10, Opset: 21}, "1.20": {IR: 10, Opset: 21}, "1.21": {IR: 10, Opset: 22}, "1.22": {IR: 10, Opset: 22},
+	"1.23": {IR: 11, Opset: 23}, "1.24": {IR: 13, Opset: 25}, "1.25": {IR: 13, Opset: 26}, "1.26": {IR: 13, Opset: 26},
+	"1.27": {IR: 13, Opset: 26}, "1.28": {IR: 13, Opset: 26}, "1.29": {IR: 13, Opset: 26}, "1.30": {IR: 13, Opset: 26},
+}
+
+// ONNXRuntime returns what a version of ONNX Runtime loads. Numbers are 0 for a
+// version that was not tried.
+func ONNXRuntime(version string) Runtime {
+	minor := version
+	if parts := strings.SplitN(version, ".", 3); len(parts) == 3 {
+		minor = parts[0] + "." + parts[1]
+	}
+	r := runtimes[minor]
+	r.Name = "onnxruntime " + version
+	return r
 }
