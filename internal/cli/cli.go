@@ -19,6 +19,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/trtship/trtship/internal/config"
+	"github.com/trtship/trtship/internal/failpoint"
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/worker"
 )
@@ -122,11 +123,20 @@ var commands = []func(*app) *cobra.Command{
 	newArtifactsCmd, newVersionCmd, newDoctorCmd, newInitCmd, newConfigCmd, newEnvCmd, newManCmd,
 }
 
+// commandStarted is where tests make every command meet an unexpected error.
+var commandStarted = failpoint.New("cli.command.started")
+
 // prepare applies the flags that every command has.
 func (a *app) prepare() error {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(a.logLevel)); err != nil {
 		return failure.New(failure.Usage, "--log-level %q is not debug, info, warn or error", a.logLevel)
+	}
+	if err := failpoint.Arm(a.io.Getenv("TRTSHIP_FAILPOINT")); err != nil {
+		return failure.New(failure.Usage, "TRTSHIP_FAILPOINT: %w", err)
+	}
+	if err := commandStarted.Hit(); err != nil {
+		return err
 	}
 	a.log = slog.New(slog.NewTextHandler(a.io.Stderr, &slog.HandlerOptions{Level: level}))
 	if a.dir == "" {

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"github.com/trtship/trtship/internal/artifact"
@@ -54,9 +56,9 @@ func (a *app) printValidations(rep *report.Report) {
 	}
 }
 
-func metric(r report.Comparison, name string) any {
+func metric(r report.Comparison, name string) string {
 	if v, ok := r.Metrics[name]; ok {
-		return v
+		return fmt.Sprintf("%.4g", float64(v))
 	}
 	return ""
 }
