@@ -374,8 +374,9 @@ func mdFence(s string) string {
 // numeric references, which Markdown reads as text and never as markup.
 func entities(s string) string {
 	var b strings.Builder
-	for _, r := range s {
-		if r > 127 || unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune(" ,;.=+()/%-", r) {
+	for i, r := range s {
+		link := r == '.' && strings.HasSuffix(strings.ToLower(s[:i]), "www") // GitHub makes a link of it
+		if !link && (r > 127 || unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune(" ,;.=+()/%-", r)) {
 			b.WriteRune(r)
 			continue
 		}

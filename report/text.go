@@ -125,7 +125,7 @@ func (v View) textDeltas(o TextOptions) string {
 	t := newTable(o, "Against the baseline", table.Row{"row", "metric", "baseline", "now", "change", ""})
 	for i := range v.Gate.Deltas {
 		d := &v.Gate.Deltas[i]
-		t.AppendRow(table.Row{oneLine(d.Row), d.Metric, formatQuantity(d.Base, d.Unit), formatQuantity(d.Head, d.Unit), formatChange(d), string(d.Change)})
+		t.AppendRow(table.Row{oneLine(d.Row), oneLine(d.Metric), formatQuantity(d.Base, d.Unit), formatQuantity(d.Head, d.Unit), formatChange(d), string(d.Change)})
 	}
 	return t.Render() + "\n\n"
 }
