@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,6 +38,11 @@ type Command struct {
 	Output *os.File
 	// Grace is the time between SIGTERM and SIGKILL to the group; default 5 s.
 	Grace time.Duration
+	// MemoryBytes limits the child's address space; 0 is no limit.
+	MemoryBytes uint64
+	// Outlives lets the child go on when this process dies, however it dies.
+	// Without it the kernel ends the child then.
+	Outlives bool
 }
 
 // Error is a child that ended badly.
@@ -99,7 +105,8 @@ type Process struct {
 	err  error
 
 	mu     sync.Mutex
-	killed bool
+	killed bool // by us
+	reaped bool // its id may be another's by now
 	grace  time.Duration
 	ctx    context.Context //nolint:containedctx // the life of the child is the life of this context
 }
@@ -108,6 +115,9 @@ type Process struct {
 func Start(ctx context.Context, c Command) (*Process, error) {
 	if !filepath.IsAbs(c.Path) {
 		return nil, fmt.Errorf("start %q: not an absolute path", c.Path)
+	}
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("start %s: %w", filepath.Base(c.Path), context.Cause(ctx))
 	}
 	grace := c.Grace
 	if grace == 0 {
@@ -124,16 +134,44 @@ func Start(ctx context.Context, c Command) (*Process, error) {
 	if c.Output != nil {
 		cmd.Stdout, cmd.Stderr = c.Output, c.Output
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = attributes(c.Outlives)
 	// Grandchildren may hold our pipes open after the child has gone.
 	cmd.WaitDelay = grace
-	if err := cmd.Start(); err != nil {
+	if err := spawn(cmd); err != nil {
 		return nil, fmt.Errorf("start %s: %w", filepath.Base(c.Path), err)
 	}
 	p := &Process{cmd: cmd, tail: t, done: make(chan struct{}), grace: grace, ctx: ctx}
+	limited := limit(cmd.Process.Pid, c.MemoryBytes)
 	go p.wait()
 	go p.watch()
+	if limited != nil {
+		p.Kill()
+		return nil, fmt.Errorf("limit %s: %w", filepath.Base(c.Path), limited)
+	}
 	return p, nil
+}
+
+// starts are the commands that the spawning thread is to start.
+var (
+	starts  = make(chan func())
+	spawner sync.Once
+)
+
+// spawn starts a command from the one thread that starts all of them and never
+// ends: the kernel ends a child when the thread that made it does.
+func spawn(cmd *exec.Cmd) error {
+	spawner.Do(func() {
+		sealDescriptors()
+		go func() {
+			runtime.LockOSThread()
+			for start := range starts {
+				start()
+			}
+		}()
+	})
+	result := make(chan error, 1)
+	starts <- func() { result <- cmd.Start() }
+	return <-result
 }
 
 // Run starts c and waits for its end.
@@ -145,12 +183,32 @@ func Run(ctx context.Context, c Command) error {
 	return p.Wait()
 }
 
-// Output runs c and returns what it wrote to stdout.
+// OutputBytes is how much Output takes before it gives up on a child.
+const OutputBytes = 64 << 20
+
+// Output runs c and returns what it wrote to stdout. A child that writes more
+// than OutputBytes is ended.
 func Output(ctx context.Context, c Command) (string, error) {
-	var b strings.Builder
-	c.Stdout = &b
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	b := &bounded{full: func() { cancel(fmt.Errorf("it wrote more than %d MiB", OutputBytes>>20)) }}
+	c.Stdout = b
 	err := Run(ctx, c)
 	return b.String(), err
+}
+
+// bounded keeps what is written to it up to OutputBytes, then calls full.
+type bounded struct {
+	strings.Builder
+	full func()
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.Len()+len(p) > OutputBytes {
+		b.full()
+		return len(p), nil // drained until the child is gone
+	}
+	return b.Builder.Write(p)
 }
 
 // Look finds an executable in the directories of a PATH value and returns its
@@ -202,11 +260,9 @@ func (p *Process) Wait() error {
 func (p *Process) Tail() string { return p.tail.String() }
 
 // Stop ends the group: SIGTERM, then SIGKILL after the grace time. It returns
-// when the child has ended.
+// when the child has ended. Stopping a child that has ended does nothing.
 func (p *Process) Stop() {
-	p.mu.Lock()
-	p.killed = true
-	p.mu.Unlock()
+	p.condemn()
 	p.signal(syscall.SIGTERM)
 	select {
 	case <-p.done:
@@ -218,14 +274,26 @@ func (p *Process) Stop() {
 
 // Kill ends the group at once.
 func (p *Process) Kill() {
-	p.mu.Lock()
-	p.killed = true
-	p.mu.Unlock()
+	p.condemn()
 	p.signal(syscall.SIGKILL)
 	<-p.done
 }
 
-func (p *Process) signal(s syscall.Signal) { _ = syscall.Kill(-p.cmd.Process.Pid, s) }
+// condemn notes that the end is our doing, unless it came before.
+func (p *Process) condemn() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.killed = p.killed || !p.reaped
+}
+
+// signal sends to the group, as long as its id is certainly the child's.
+func (p *Process) signal(s syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.reaped {
+		_ = syscall.Kill(-p.cmd.Process.Pid, s)
+	}
+}
 
 func (p *Process) watch() {
 	select {
@@ -236,9 +304,14 @@ func (p *Process) watch() {
 }
 
 func (p *Process) wait() {
-	err := p.cmd.Wait()
-	p.signal(syscall.SIGKILL) // whatever the child left in its group
-	p.err = p.describe(err)
+	// While the child is dead but not reaped, nobody else can have its id: now is
+	// the time to end what it left in its group.
+	awaitExit(p.cmd.Process.Pid)
+	p.mu.Lock()
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	p.reaped = true
+	p.mu.Unlock()
+	p.err = p.describe(p.cmd.Wait())
 	close(p.done)
 }
 
@@ -246,6 +319,9 @@ func (p *Process) describe(err error) error {
 	p.mu.Lock()
 	killed := p.killed
 	p.mu.Unlock()
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil // a process outside the group kept a pipe; the child itself ended well
+	}
 	if err == nil && !killed {
 		return nil
 	}
@@ -283,7 +359,7 @@ func (t *tail) Write(b []byte) (int, error) {
 		t.buf = append(t.buf[:0], t.buf[n:]...)
 	}
 	if t.next != nil {
-		return t.next.Write(b)
+		_, _ = t.next.Write(b) // a full disk must not stop the child's pipe
 	}
 	return len(b), nil
 }
