@@ -13,6 +13,7 @@ import (
 	"github.com/trtship/trtship/stages/build"
 	"github.com/trtship/trtship/stages/export"
 	"github.com/trtship/trtship/stages/inspect"
+	"github.com/trtship/trtship/stages/optimize"
 	"github.com/trtship/trtship/stages/validate"
 	"github.com/trtship/trtship/stages/validateengine"
 	"github.com/trtship/trtship/stages/validateoptimized"
@@ -43,6 +44,7 @@ func All(c *config.Config, t Tools) []stage.Planned {
 		{Stage: inspect.New(c, t.Python)},
 		{Stage: export.New(c, t.Python)},
 		{Stage: validate.New(c, t.Python, t.ORT)},
+		{Stage: optimize.New(c, t.ORT)},
 		{Stage: validateoptimized.New(c, t.ORT)},
 		{Stage: build.New(c, t.building(c)), Off: noEngines},
 		{Stage: validateengine.New(c, t.validating(c)), Off: noEngines},
