@@ -10,7 +10,9 @@ import (
 	"github.com/trtship/trtship/internal/ort"
 	"github.com/trtship/trtship/internal/stage"
 	"github.com/trtship/trtship/internal/triton/server"
+	"github.com/trtship/trtship/stages/benchmark"
 	"github.com/trtship/trtship/stages/build"
+	"github.com/trtship/trtship/stages/calibrate"
 	"github.com/trtship/trtship/stages/export"
 	"github.com/trtship/trtship/stages/inspect"
 	"github.com/trtship/trtship/stages/optimize"
@@ -31,6 +33,8 @@ type Tools struct {
 	Machine func(ctx context.Context) (engine.Machine, error)
 	// Driver is the NVIDIA driver's version.
 	Driver func() string
+	// State is a folder for what lets interrupted work go on.
+	State string
 }
 
 // All returns every stage in the order of people. The pipeline orders by the
@@ -40,14 +44,41 @@ func All(c *config.Config, t Tools) []stage.Planned {
 	if c.Target == "onnxruntime" {
 		noEngines = "target is onnxruntime"
 	}
+	noInt8 := ""
+	if !slices.Contains(c.TensorRT.Precisions, "int8") {
+		noInt8 = "tensorrt.precisions has no int8"
+	}
+	noBenchmark := ""
+	if !c.Benchmark.Enabled {
+		noBenchmark = "benchmark.enabled is false"
+	}
 	return []stage.Planned{
 		{Stage: inspect.New(c, t.Python)},
 		{Stage: export.New(c, t.Python)},
 		{Stage: validate.New(c, t.Python, t.ORT)},
 		{Stage: optimize.New(c, t.ORT)},
 		{Stage: validateoptimized.New(c, t.ORT)},
+		{Stage: calibrate.New(c, t.calibration()), Off: noInt8},
 		{Stage: build.New(c, t.building(c)), Off: noEngines},
 		{Stage: validateengine.New(c, t.validating(c)), Off: noEngines},
+		{Stage: benchmark.New(c, t.ORT, nil), Off: noBenchmark},
+	}
+}
+
+// calibration is what the calibrate stage works with.
+func (t Tools) calibration() calibrate.Tools {
+	return calibrate.Tools{
+		ORT: t.ORT, State: t.State,
+		TensorRT: func(ctx context.Context) string {
+			if t.TensorRT == nil {
+				return ""
+			}
+			versions, err := t.TensorRT(ctx)
+			if err != nil {
+				return "" // there is none here
+			}
+			return versions["tensorrt"]
+		},
 	}
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"path/filepath"
 
 	"github.com/trtship/trtship/internal/engine"
 	"github.com/trtship/trtship/internal/gpu"
@@ -12,6 +13,7 @@ import (
 // pipeline asks for every need before the first stage.
 func (s *session) tools(ctx context.Context) stages.Tools {
 	t := stages.Tools{
+		State: filepath.Join(filepath.Dir(s.store.Root()), "state"),
 		TensorRT: func(ctx context.Context) (map[string]string, error) {
 			v, err := s.machine.TensorRT(ctx)
 			if err != nil {
