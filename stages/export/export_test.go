@@ -259,8 +259,8 @@ func TestTheGraphIsHeldToTheDeclaration(t *testing.T) {
 		"an input that forward does not use is missing": {
 			unused, "export/input-set", "missing in ONNX: ignored (unused in forward?)|ignored float32[1]|x float32[batch,4]", nil,
 		},
-		"modules in training mode are named":               {forgotten, "export/training-mode", "/drop/Dropout|allowed by model.allow_training_mode: /bn/BatchNormalization", nil},
-		"two outputs and one name":                         {of("pair"), "export/exported", "returned 2 outputs, model.output_names has 1", nil},
+		"modules in training mode are named": {forgotten, "export/training-mode", "/drop/Dropout|allowed by model.allow_training_mode: /bn/BatchNormalization", nil},
+		"two outputs and one name":           {of("pair"), "export/exported", "returned 2 outputs, model.output_names has 1", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checks, out := run(t, load(t, c.text, c.set...))

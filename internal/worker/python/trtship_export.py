@@ -56,6 +56,9 @@ def symbols(rows, key):
 
 def export_script(adapter, tensors, inputs, outputs, path, params):
     axes = {**symbols(inputs, "shape"), **symbols(outputs, "dims")}
+    if any(isinstance(m, torch.jit.ScriptModule) for m in adapter.modules()):
+        # The exporter's own tracer does not step into archives; this one keeps their control flow.
+        adapter = torch.jit.trace(adapter, tensors, check_trace=False)
     torch.onnx.export(
         adapter, tensors, path, dynamo=False, opset_version=params["opset"], training=torch.onnx.TrainingMode.PRESERVE,
         input_names=[i["name"] for i in inputs], output_names=[o["name"] for o in outputs],
