@@ -7,6 +7,7 @@ import (
 
 	"github.com/trtship/trtship/internal/config"
 	"github.com/trtship/trtship/internal/engine"
+	"github.com/trtship/trtship/internal/gpu"
 	"github.com/trtship/trtship/internal/ort"
 	"github.com/trtship/trtship/internal/stage"
 	"github.com/trtship/trtship/internal/triton/server"
@@ -33,6 +34,11 @@ type Tools struct {
 	Machine func(ctx context.Context) (engine.Machine, error)
 	// Driver is the NVIDIA driver's version.
 	Driver func() string
+	// Clocks asks NVML about the GPU that is measured.
+	Clocks func() (gpu.Reading, error)
+	// GPUEnv is added to the environment of Python children that use the GPU:
+	// the loader path under which libcuda and TensorRT's libraries are found.
+	GPUEnv []string
 	// State is a folder for what lets interrupted work go on.
 	State string
 }
@@ -61,7 +67,7 @@ func All(c *config.Config, t Tools) []stage.Planned {
 		{Stage: calibrate.New(c, t.calibration()), Off: noInt8},
 		{Stage: build.New(c, t.building(c)), Off: noEngines},
 		{Stage: validateengine.New(c, t.validating(c)), Off: noEngines},
-		{Stage: benchmark.New(c, t.ORT, nil), Off: noBenchmark},
+		{Stage: benchmark.New(c, t.ORT, t.measuring(c)), Off: noBenchmark},
 	}
 }
 

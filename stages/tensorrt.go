@@ -8,6 +8,7 @@ import (
 
 	"github.com/trtship/trtship/internal/config"
 	"github.com/trtship/trtship/internal/worker"
+	"github.com/trtship/trtship/stages/benchmark"
 	"github.com/trtship/trtship/stages/build"
 	"github.com/trtship/trtship/stages/validateengine"
 )
@@ -16,7 +17,7 @@ import (
 func (t Tools) start(ctx context.Context, c *config.Config, timeout int, log io.Writer, progress func(done, total int64, label string)) (*worker.Worker, error) {
 	return worker.Start(ctx, worker.Options{
 		Python: t.Python, Subject: c.Model.Name, Timeout: time.Duration(timeout) * time.Second, CUDA: true,
-		Path: []string{filepath.Clean(c.Dir)}, Log: log, Progress: progress,
+		Path: []string{filepath.Clean(c.Dir)}, Log: log, Progress: progress, Env: t.GPUEnv,
 	})
 }
 
@@ -36,4 +37,17 @@ func (t Tools) validating(c *config.Config) validateengine.Tools {
 		},
 		Versions: t.TensorRT, Machine: t.Machine,
 	}
+}
+
+// measuring is nil where the configuration asks for no engines.
+func (t Tools) measuring(c *config.Config) benchmark.Engines {
+	if c.Target != "tensorrt" {
+		return nil
+	}
+	return benchmark.NewOnGPU(c, benchmark.GPUTools{
+		Start: func(ctx context.Context, log io.Writer, progress func(done, total int64, label string)) (benchmark.Child, error) {
+			return t.start(ctx, c, 4*c.Benchmark.MaxSeconds+c.TensorRT.BuildTimeoutS, log, progress)
+		},
+		Versions: t.TensorRT, Read: t.Clocks,
+	})
 }

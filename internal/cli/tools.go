@@ -22,12 +22,22 @@ func (s *session) tools(ctx context.Context) stages.Tools {
 			return map[string]string{"tensorrt": v}, nil
 		},
 		Machine: s.gpuMachine,
+		Clocks: func() (gpu.Reading, error) {
+			d, err := s.gpu()
+			if err != nil {
+				return gpu.Reading{}, err
+			}
+			return gpu.New().Read(d)
+		},
 		Driver: func() string {
 			if d, err := s.gpu(); err == nil {
 				return d.Driver
 			}
 			return ""
 		},
+	}
+	if path := s.a.io.Getenv("LD_LIBRARY_PATH"); path != "" {
+		t.GPUEnv = []string{"LD_LIBRARY_PATH=" + path}
 	}
 	var err error
 	if t.Python, err = s.machine.Python(); err != nil {
