@@ -35,7 +35,9 @@ func ortRanges(t *testing.T) (values map[string][]float32, want map[string]map[s
 	if err != nil {
 		t.Fatal(err)
 	}
-	var doc struct{ Tensors map[string]map[string][2]float32 }
+	var doc struct {
+		Tensors map[string]map[string][2]float32
+	}
 	if err := json.Unmarshal(text, &doc); err != nil {
 		t.Fatal(err)
 	}

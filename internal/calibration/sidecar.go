@@ -1,6 +1,7 @@
 package calibration
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -153,4 +154,9 @@ func (s *Sidecar) Range(name string) (TensorRange, bool) {
 		return TensorRange{}, false
 	}
 	return s.Tensors[i], true
+}
+
+// SortRanges sorts by name, as a sidecar needs it.
+func SortRanges(ranges []TensorRange) {
+	slices.SortFunc(ranges, func(a, b TensorRange) int { return cmp.Compare(a.Name, b.Name) })
 }

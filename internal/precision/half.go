@@ -95,6 +95,7 @@ type half struct {
 	source    map[string]valueOrigin             // origin of values for shape arithmetic
 	wide      map[string]string                  // values made by nodes kept for their range: node
 	outputs   map[string]bool
+	index     *onnx.Index // of the graph as it was
 	nodes     []*onnxpb.NodeProto
 	added     []*onnxpb.TensorProto
 }
@@ -112,7 +113,7 @@ func (c *converter) graph(p onnx.Place, outer *half) error {
 	h := &half{
 		converter: c, place: p, outer: outer, types: c.typer.bodies[p.Graph],
 		actual: map[string]map[tensor.DType]string{}, constants: map[string]*onnxpb.TensorProto{},
-		source: map[string]valueOrigin{}, wide: map[string]string{}, outputs: map[string]bool{},
+		source: map[string]valueOrigin{}, wide: map[string]string{}, outputs: map[string]bool{}, index: onnx.NewIndex(p.Graph),
 	}
 	if h.types == nil {
 		h.types = c.typer.graph(p.Graph, outer.scopeTypes(), nil)
@@ -252,7 +253,7 @@ func (h *half) narrow(value, from string) string {
 		h.cast(from, to, h.code)
 	}
 	h.define(value, h.DType, to)
-	h.observe(value, "cast of "+value)
+	h.observe(value)
 	return to
 }
 
@@ -355,7 +356,7 @@ func (h *half) place1(n *onnxpb.NodeProto, want tensor.DType) {
 			continue
 		}
 		low = true
-		h.observe(o, h.place.Name(n))
+		h.observe(o)
 		switch {
 		case h.Emulate:
 			raw := h.names.Fresh(o + "_exact")
@@ -455,6 +456,10 @@ func (h *half) trace(n *onnxpb.NodeProto) {
 	switch n.GetOpType() {
 	case "Shape", "Size":
 		origin = fromShape
+	case "Gather", "GatherND", "GatherElements": // rows of a table are data, whatever chose them
+		if origin = h.originOf(n.GetInput()[0]); origin == fromConstant && h.types.of(n.GetInput()[0]) == tensor.Float32 {
+			origin = fromData
+		}
 	default:
 		if len(n.GetInput()) == 0 || hasGraphs(n) {
 			origin = fromData
@@ -490,8 +495,9 @@ func (h *half) originOf(name string) valueOrigin {
 	return fromData
 }
 
-// observe records a value that exists in the low type and was seen beyond its range.
-func (h *half) observe(value, node string) {
+// observe records a value that exists in the low type and was seen beyond its
+// range, with the node that makes it and those that read it.
+func (h *half) observe(value string) {
 	if h.Observed == nil || h.outer != nil {
 		return
 	}
@@ -499,7 +505,14 @@ func (h *half) observe(value, node string) {
 	if !ok || !(largest > largestOf(h.DType)) {
 		return
 	}
-	h.addRange(OutOfRange{Kind: Overflow, Tensor: value, Node: node, Value: largest, Count: 1, Of: 1})
+	r := OutOfRange{Kind: Overflow, Tensor: value, Value: largest, Count: 1, Of: 1}
+	if n := h.index.Producers[value]; n != nil {
+		r.Node = h.place.Name(n)
+	}
+	for _, n := range h.index.Readers[value] {
+		r.Readers = append(r.Readers, h.place.Name(n))
+	}
+	h.addRange(r)
 }
 
 // largestOf returns the largest finite value.

@@ -18,10 +18,10 @@ var axesBecameInput = map[string]bool{
 	"ReduceLogSum": true, "ReduceLogSumExp": true, "ReduceSumSquare": true,
 }
 
-// raiseOpset returns a copy of m in opset 19, in which QuantizeLinear and
+// RaiseOpset returns a copy of m in opset 19, in which QuantizeLinear and
 // DequantizeLinear take float16, if m is in opset 13 to 18. Between these
 // versions only reductions and Split have to be rewritten.
-func raiseOpset(m *onnx.Model) (*onnx.Model, error) {
+func RaiseOpset(m *onnx.Model) (*onnx.Model, error) {
 	const want = 19
 	have := m.Opset("")
 	if have >= want {

@@ -25,15 +25,28 @@ type OutOfRange struct {
 	Tensor   string    `json:"tensor"`
 	Node     string    `json:"node"` // that makes the value, or that reads the constant
 	Constant bool      `json:"constant"`
-	Value    float64   `json:"value"` // the largest magnitude that overflows, the smallest that vanishes
-	Count    int64     `json:"count"` // elements of a constant
-	Of       int64     `json:"of"`    // elements of a constant other than zero
+	Value    float64   `json:"value"`             // the largest magnitude that overflows, the smallest that vanishes
+	Count    int64     `json:"count"`             // elements of a constant
+	Of       int64     `json:"of"`                // elements of a constant other than zero
+	Readers  []string  `json:"readers,omitempty"` // nodes that read the value
+}
+
+// Nodes returns the nodes that have to stay float32 so that the value is never
+// held in the low precision: the one that makes it and those that read it.
+func (r OutOfRange) Nodes() []string {
+	if r.Node == "" {
+		return r.Readers
+	}
+	return append([]string{r.Node}, r.Readers...)
 }
 
 func (r OutOfRange) String() string {
 	what, becomes := "reaches", "infinite"
 	if r.Kind == Vanish {
 		becomes = "zero"
+	}
+	if !r.Constant && r.Node == "" {
+		return fmt.Sprintf("input %s %s %g, which becomes %s", r.Tensor, what, r.Value, becomes)
 	}
 	if !r.Constant {
 		return fmt.Sprintf("%s: %s %s %g, which becomes %s", r.Node, r.Tensor, what, r.Value, becomes)

@@ -19,6 +19,7 @@ type Int8Options struct {
 	Scales     map[string]float32
 	PerChannel bool       // weights have one scale a channel
 	Exclude    *Selection // nodes that are not quantized; may be nil
+	Keep       *Selection // nodes that stay float32, and so are not quantized either; may be nil
 	// HalfScales makes every scale one that float16 holds exactly, for a graph
 	// whose floating-point part becomes float16.
 	HalfScales bool
@@ -26,8 +27,9 @@ type Int8Options struct {
 
 // Skipped is a node that could have been quantized and was not.
 type Skipped struct {
-	Node   string `json:"node"`
-	Reason string `json:"reason"`
+	Node     string `json:"node"`
+	Reason   string `json:"reason"`
+	Unwanted bool   `json:"unwanted,omitempty"` // a range is missing; neither the settings nor the graph forbid it
 }
 
 // Int8 is a quantized graph and what happened on the way.
@@ -58,8 +60,10 @@ func ToInt8(m *onnx.Model, o Int8Options) (*Int8, error) {
 		return nil, failure.New(failure.Model, "quantize to int8: opset %d is too old: scales of channels need 13", v).
 			WithHint("export with export.opset 13 or later")
 	}
-	if err := o.Exclude.Check(m); err != nil {
-		return nil, err
+	for _, s := range []*Selection{o.Exclude, o.Keep} {
+		if err := s.Check(m); err != nil {
+			return nil, err
+		}
 	}
 	clone, _ := proto.Clone(m.Proto).(*onnxpb.ModelProto)
 	q := &quantizer{Int8Options: o, model: m.With(clone), graph: clone.GetGraph(), result: &Int8{},
@@ -145,8 +149,7 @@ func (q *quantizer) plan() error {
 		}
 		switch n.GetOpType() {
 		case "Conv", "ConvTranspose", "Gemm", "MatMul":
-			if q.Exclude.Has(place, n) {
-				q.skip(n, "listed in int8_exclude")
+			if q.excluded(place, n) {
 				continue
 			}
 			done, err := q.linear(n)
@@ -158,20 +161,31 @@ func (q *quantizer) plan() error {
 				q.result.Nodes = append(q.result.Nodes, onnx.NodeName(n))
 			}
 		case "AveragePool", "GlobalAveragePool":
-			if q.Exclude.Has(place, n) {
-				q.skip(n, "listed in int8_exclude")
-			} else if q.quantizable(n.GetInput()[0]) && q.feedsQuantized(n) {
+			if !q.excluded(place, n) && q.quantizable(n.GetInput()[0]) && q.feedsQuantized(n) {
 				q.mark(n, 0)
 				q.result.Nodes = append(q.result.Nodes, onnx.NodeName(n))
 			}
 		}
 	}
 	for _, n := range q.graph.GetNode() {
-		if n.GetOpType() == "Add" && onnx.Domain(n.GetDomain()) == "" && !q.Exclude.Has(place, n) {
+		if n.GetOpType() == "Add" && onnx.Domain(n.GetDomain()) == "" && !q.Exclude.Has(place, n) && !q.Keep.Has(place, n) {
 			q.residual(n, quantized)
 		}
 	}
 	return nil
+}
+
+// excluded reports, and records, whether the settings forbid int8 for n.
+func (q *quantizer) excluded(p onnx.Place, n *onnxpb.NodeProto) bool {
+	switch {
+	case q.Exclude.Has(p, n):
+		q.skip(n, "listed in int8_exclude")
+	case q.Keep.Has(p, n):
+		q.skip(n, "listed in keep_fp32")
+	default:
+		return false
+	}
+	return true
 }
 
 // quantizable reports whether an activation has a range.
@@ -215,6 +229,7 @@ func (q *quantizer) linear(n *onnxpb.NodeProto) (bool, error) {
 	for _, i := range operands {
 		if !q.quantizable(n.GetInput()[i]) {
 			q.skip(n, "no range of %s", n.GetInput()[i])
+			q.result.Skipped[len(q.result.Skipped)-1].Unwanted = true
 			return false, nil
 		}
 	}
