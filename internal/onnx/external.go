@@ -93,11 +93,7 @@ func (m *Model) openData(place string, t *onnxpb.TensorProto, s span) (*os.File,
 	full := filepath.Join(m.dir, filepath.FromSlash(s.location))
 	if !ok {
 		var err error
-		if m.base != "" && s.location == m.base {
-			f, err = os.Open(m.Path)
-		} else {
-			f, err = openRegular(m.dir, s.location)
-		}
+		f, err = m.openFile(s.location)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil, failure.New(failure.Artifact, "read external data of %s: %s does not exist", tensorName(place, t), full).
@@ -127,6 +123,14 @@ func (m *Model) openData(place string, t *onnxpb.TensorProto, s span) (*os.File,
 			WithHint("the data file is of another model, or was cut off")
 	}
 	return f, nil
+}
+
+// openFile opens the file of a location.
+func (m *Model) openFile(location string) (*os.File, error) {
+	if m.base != "" && location == m.base {
+		return os.Open(m.Path)
+	}
+	return openRegular(m.dir, location)
 }
 
 // linkError is a location that is a link.

@@ -54,7 +54,7 @@ func (m *Model) Save(path string, o SaveOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	w := &writer{model: m, path: path}
+	w := &writer{model: m, path: path, sources: map[string]*os.File{}}
 	defer func() {
 		if cerr := w.close(); err == nil {
 			err = cerr
@@ -121,9 +121,13 @@ type writer struct {
 	data     *os.File
 	offset   int64
 	out      *os.File
+	sources  map[string]*os.File // by location; apart from the model's, since they are sought in
 }
 
 func (w *writer) close() error {
+	for _, f := range w.sources {
+		f.Close()
+	}
 	var errs []error
 	for _, f := range []*os.File{w.out, w.data} {
 		if f != nil {
@@ -156,8 +160,8 @@ func (w *writer) write(p *onnxpb.ModelProto) error {
 	for _, c := range pieces {
 		if c.tensor == nil {
 			_, err = buffered.Write(c.bytes)
-		} else {
-			err = w.copy(buffered, c.tensor)
+		} else if err = buffered.Flush(); err == nil {
+			err = w.copy(w.out, c.tensor)
 		}
 		if err != nil {
 			return w.failed(err)
@@ -176,14 +180,33 @@ func (w *writer) failed(err error) error {
 	return failure.New(failure.Artifact, "write model: %w", err).At(w.path)
 }
 
-// copy streams a tensor.
-func (w *writer) copy(to io.Writer, t *onnxpb.TensorProto) error {
-	r, err := w.model.TensorReader(t)
+// copy streams a tensor to the end of a file. Data that lies in a file goes
+// from file to file, which the kernel does without bringing it here.
+func (w *writer) copy(to *os.File, t *onnxpb.TensorProto) error {
+	if t.GetDataLocation() != onnxpb.TensorProto_EXTERNAL {
+		r, err := w.model.TensorReader(t)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(to, r)
+		return err
+	}
+	s, err := w.model.spanOf("", t)
 	if err != nil {
 		return err
 	}
-	if n, err := io.CopyBuffer(struct{ io.Writer }{to}, r, make([]byte, 1<<20)); err != nil || n != r.Size() {
-		return fmt.Errorf("copy %s: %d of %d bytes: %w", tensorName("", t), n, r.Size(), err)
+	f := w.sources[s.location]
+	if f == nil {
+		if f, err = w.model.openFile(s.location); err != nil {
+			return fmt.Errorf("copy %s: %w", tensorName("", t), err)
+		}
+		w.sources[s.location] = f
+	}
+	if _, err := f.Seek(s.offset, io.SeekStart); err != nil {
+		return fmt.Errorf("copy %s: %w", tensorName("", t), err)
+	}
+	if n, err := io.CopyN(to, f, s.length); err != nil {
+		return fmt.Errorf("copy %s: %d of %d bytes: %w", tensorName("", t), n, s.length, err)
 	}
 	return nil
 }
@@ -211,7 +234,8 @@ func (w *writer) moved(t *onnxpb.TensorProto) bool {
 	return w.external && len(t.GetRawData()) >= LargeTensor
 }
 
-// encodeTensor writes a tensor whose data is not plainly in its message.
+// encodeTensor returns a tensor with its data behind it, or moves the data to the
+// data file.
 func (w *writer) encodeTensor(t *onnxpb.TensorProto) ([]piece, error) {
 	if !w.moved(t) {
 		b, err := proto.MarshalOptions{Deterministic: true}.Marshal(t)
