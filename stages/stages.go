@@ -17,6 +17,7 @@ import (
 	"github.com/trtship/trtship/stages/export"
 	"github.com/trtship/trtship/stages/inspect"
 	"github.com/trtship/trtship/stages/optimize"
+	"github.com/trtship/trtship/stages/quantize"
 	"github.com/trtship/trtship/stages/validate"
 	"github.com/trtship/trtship/stages/validateengine"
 	"github.com/trtship/trtship/stages/validateoptimized"
@@ -54,6 +55,10 @@ func All(c *config.Config, t Tools) []stage.Planned {
 	if !slices.Contains(c.TensorRT.Precisions, "int8") {
 		noInt8 = "tensorrt.precisions has no int8"
 	}
+	noReduced := ""
+	if !reduced(c) {
+		noReduced = "tensorrt.precisions has nothing but fp32"
+	}
 	noBenchmark := ""
 	if !c.Benchmark.Enabled {
 		noBenchmark = "benchmark.enabled is false"
@@ -65,6 +70,7 @@ func All(c *config.Config, t Tools) []stage.Planned {
 		{Stage: optimize.New(c, t.ORT)},
 		{Stage: validateoptimized.New(c, t.ORT)},
 		{Stage: calibrate.New(c, t.calibration()), Off: noInt8},
+		{Stage: quantize.New(c, t.ORT), Off: noReduced},
 		{Stage: build.New(c, t.building(c)), Off: noEngines},
 		{Stage: validateengine.New(c, t.validating(c)), Off: noEngines},
 		{Stage: benchmark.New(c, t.ORT, t.measuring(c)), Off: noBenchmark},

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/trtship/trtship/internal/artifact"
@@ -47,7 +48,7 @@ type Tools struct {
 	TensorRT func(ctx context.Context) string
 	// State is a folder for what makes an interrupted calibration go on; empty is none.
 	State string
-	// Threads of ONNX Runtime; 0 is 1.
+	// Threads of ONNX Runtime; 0 is one a core.
 	Threads int
 }
 
@@ -226,7 +227,7 @@ func (w *work) calibrate(ctx context.Context) ([]report.Check, error) {
 	checkpoint := w.checkpoint()
 	got, err := calibration.Collect(ctx, calibration.CollectOptions{
 		Library: w.tools.ORT, Model: w.path, Tensors: w.names, Interface: ends(w.model), Feeds: set, Samples: set.Samples,
-		Threads: w.tools.Threads, Timeout: time.Duration(w.cfg.Validation.TimeoutS) * time.Second,
+		Threads: w.threads(), Timeout: time.Duration(w.cfg.Validation.TimeoutS) * time.Second,
 		Checkpoint: checkpoint, Key: w.key(), Every: 3 * time.Second, Progress: w.out.Progress, Log: w.out.Log(),
 	})
 	if err != nil {
@@ -291,4 +292,13 @@ func ends(m *onnx.Model) []string {
 		out = append(out, v.Name)
 	}
 	return out
+}
+
+// threads returns how many threads ONNX Runtime gets: all there are by default,
+// for a value does not depend on how an operator is divided among them.
+func (w *work) threads() int {
+	if w.tools.Threads > 0 {
+		return w.tools.Threads
+	}
+	return runtime.NumCPU()
 }
