@@ -68,7 +68,7 @@ func (m *machine) Triton(ctx context.Context, cfg *config.Config) (server.Instal
 		return m.triton, m.tritonErr
 	}
 	m.tritonOnce = true
-	o := server.FindOptions{Path: m.a.io.Getenv("PATH")}
+	o := server.FindOptions{Path: m.a.io.Getenv("PATH"), LoaderPath: filepath.SplitList(m.a.io.Getenv("LD_LIBRARY_PATH"))}
 	if cfg != nil {
 		o.Server = cfg.Triton.Server
 	}

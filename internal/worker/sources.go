@@ -28,6 +28,25 @@ var SourcesDigest = sync.OnceValue(func() string {
 	return hex.EncodeToString(sum.Sum(nil))[:12]
 })
 
+// engineModules are the modules that run TensorRT engines; they need nothing of
+// the rest of the child.
+var engineModules = []string{"cuda.py", "trt_versions.py", "trt_build.py", "trt_engine.py", "trtship_errors.py"}
+
+// WriteEngineSources puts the modules that run TensorRT engines into a folder:
+// the stand-in for Triton's tensorrt backend runs plans with them.
+func WriteEngineSources(dir string) error {
+	for _, name := range engineModules {
+		text, err := sources.ReadFile("python/" + name)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), text, 0o644)
+		}
+		if err != nil {
+			return fmt.Errorf("write Python sources: %w", err)
+		}
+	}
+	return nil
+}
+
 func sourceNames() []string {
 	entries, err := sources.ReadDir("python")
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/trtship/trtship/internal/triton/backends"
+	"github.com/trtship/trtship/internal/worker"
 )
 
 // assemble makes the private backend folder of a server that has only the
@@ -49,6 +50,9 @@ func assemble(in Installation, scratch string) (string, error) {
 		}
 		return os.WriteFile(full, b, 0o644)
 	})
+	if err == nil {
+		err = worker.WriteEngineSources(filepath.Join(root, "tensorrt"))
+	}
 	if err != nil {
 		return "", fmt.Errorf("assemble backends: %w", err)
 	}

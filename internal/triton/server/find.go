@@ -26,6 +26,9 @@ type FindOptions struct {
 	// SitePackages are folders that may hold the server of the nvidia-pytriton
 	// wheel, in order, after PATH.
 	SitePackages []string
+	// LoaderPath are folders of shared libraries that the server needs besides
+	// its own, such as the one of libcuda.
+	LoaderPath []string
 }
 
 // Installation is a tritonserver and what it takes to run it.
@@ -83,7 +86,7 @@ func describe(ctx context.Context, binary string, o FindOptions) (Installation, 
 	if real, err := filepath.EvalSymlinks(binary); err == nil {
 		binary = real
 	}
-	in := Installation{Binary: binary}
+	in := Installation{Binary: binary, libs: o.LoaderPath}
 	root := filepath.Dir(filepath.Dir(binary))
 	stubs := filepath.Join(root, "python_backend_stubs")
 	if _, err := os.Stat(stubs); err != nil {
@@ -92,7 +95,7 @@ func describe(ctx context.Context, binary string, o FindOptions) (Installation, 
 		return in, nil
 	}
 	in.wheel = root
-	in.libs = []string{filepath.Join(filepath.Dir(filepath.Dir(root)), "nvidia_pytriton.libs")}
+	in.libs = append([]string{filepath.Join(filepath.Dir(filepath.Dir(root)), "nvidia_pytriton.libs")}, o.LoaderPath...)
 	in.Version = wheelVersion(filepath.Dir(filepath.Dir(root)))
 	if o.Python == "" {
 		return in, failure.New(failure.Missing, "tritonserver %s carries only the python backend and no Python is named for it", binary).

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/trtship/trtship/internal/failure"
@@ -164,6 +165,7 @@ func launch(ctx context.Context, o Options, detached bool) (*Server, error) {
 	}
 	defer func() { _ = log.Close() }()
 	command.Output = log
+	command.Outlives = detached
 	life, cancel := context.WithCancel(ctx)
 	if detached {
 		life, cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -232,7 +234,10 @@ func (o Options) command(http, grpc, metrics int) (proc.Command, string, error) 
 		}
 		args = append(args, "--backend-directory="+dir)
 		env[2] = "PATH=" + bin + ":/usr/bin:/bin"
-		env = append(env, "LD_LIBRARY_PATH="+strings.Join(in.libs, ":"), "PYTHONNOUSERSITE=1", "OMP_NUM_THREADS=1")
+		env = append(env, "PYTHONNOUSERSITE=1", "OMP_NUM_THREADS=1")
+	}
+	if len(in.libs) > 0 {
+		env = append(env, "LD_LIBRARY_PATH="+strings.Join(in.libs, ":"))
 	}
 	if o.CacheBytes > 0 {
 		args = append(args, fmt.Sprintf("--cache-config=local,size=%d", o.CacheBytes))
@@ -392,4 +397,12 @@ func sweep(prefix string) {
 	for _, f := range left {
 		_ = os.Remove(f)
 	}
+}
+
+// StopAndCount is Stop, and reports whether a process of the server's group is
+// still there afterwards.
+func (s *Server) StopAndCount() (left bool) {
+	pid := s.PID()
+	s.Stop()
+	return syscall.Kill(-pid, 0) == nil
 }

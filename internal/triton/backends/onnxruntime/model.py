@@ -84,12 +84,18 @@ def check(config, session):
     """Raise where the configuration contradicts the graph."""
     batching = config["max_batch_size"] > 0
     name = config["name"]
+    controls = [c["name"] for c in config.get("sequence_batching", {}).get("control_input", [])]
+    for control in controls:
+        if control not in [t.name for t in session.get_inputs()]:
+            raise pb_utils.TritonModelException(
+                f"configuration specified sequence control '{control}', but model does not provide that input")
     for kind, found in (("input", session.get_inputs()), ("output", session.get_outputs())):
         real = {t.name: t for t in found}
         declared = config[kind]
-        if kind == "input" and len(declared) != len(real):
+        expected = len(declared) + len(controls)
+        if kind == "input" and expected != len(real):
             raise pb_utils.TritonModelException(
-                f"unable to load model '{name}', configuration expects {len(declared)} inputs, model provides {len(real)}")
+                f"unable to load model '{name}', configuration expects {expected} inputs, model provides {len(real)}")
         for io in declared:
             if io["name"] not in real:
                 raise pb_utils.TritonModelException(
@@ -108,7 +114,7 @@ def check(config, session):
                     f"model '{name}', tensor '{io['name']}': for the model to support batching the shape should have at least 1 dimension and the first dimension must be -1; but shape expected by the model is {dims}")
             shape = io.get("reshape", {}).get("shape", io["dims"])
             full = ([-1] if batching else []) + [int(d) for d in shape]
-            if len(full) != len(dims) or any(m != -1 and c != m for c, m in zip(full, dims)):
+            if len(full) != len(dims) or any(-1 not in (c, m) and c != m for c, m in zip(full, dims)):
                 raise pb_utils.TritonModelException(
                     f"model '{name}', tensor '{io['name']}': the model expects {len(dims)} dimensions (shape {dims}) but the model configuration specifies {len(full)} dimensions (shape {full})")
 
