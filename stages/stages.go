@@ -17,7 +17,9 @@ import (
 	"github.com/trtship/trtship/stages/export"
 	"github.com/trtship/trtship/stages/inspect"
 	"github.com/trtship/trtship/stages/optimize"
+	"github.com/trtship/trtship/stages/packaging"
 	"github.com/trtship/trtship/stages/quantize"
+	"github.com/trtship/trtship/stages/served"
 	"github.com/trtship/trtship/stages/validate"
 	"github.com/trtship/trtship/stages/validateengine"
 	"github.com/trtship/trtship/stages/validateoptimized"
@@ -26,9 +28,10 @@ import (
 // Tools are what stages work with, found once on this machine. What is not here
 // is empty; a stage that needs it does not start.
 type Tools struct {
-	Python string              // absolute path of the interpreter for torch and TensorRT
-	ORT    ort.Library         // ONNX Runtime
-	Triton server.Installation // tritonserver
+	Python string      // absolute path of the interpreter for torch and TensorRT
+	ORT    ort.Library // ONNX Runtime
+	// Triton locates the tritonserver.
+	Triton func(ctx context.Context) (server.Installation, error)
 	// TensorRT returns the versions that decide a plan, from metadata.
 	TensorRT func(ctx context.Context) (map[string]string, error)
 	// Machine is the GPU that plans are built for and loaded on.
@@ -74,6 +77,8 @@ func All(c *config.Config, t Tools) []stage.Planned {
 		{Stage: build.New(c, t.building(c)), Off: noEngines},
 		{Stage: validateengine.New(c, t.validating(c)), Off: noEngines},
 		{Stage: benchmark.New(c, t.ORT, t.measuring(c)), Off: noBenchmark},
+		{Stage: packaging.New(c)},
+		{Stage: served.New(c, served.Tools{Find: t.Triton, Env: t.GPUEnv})},
 	}
 }
 

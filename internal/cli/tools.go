@@ -6,6 +6,7 @@ import (
 
 	"github.com/trtship/trtship/internal/engine"
 	"github.com/trtship/trtship/internal/gpu"
+	"github.com/trtship/trtship/internal/triton/server"
 	"github.com/trtship/trtship/stages"
 )
 
@@ -21,6 +22,7 @@ func (s *session) tools(ctx context.Context) stages.Tools {
 			}
 			return map[string]string{"tensorrt": v}, nil
 		},
+		Triton:  func(ctx context.Context) (server.Installation, error) { return s.machine.Triton(ctx, s.cfg) },
 		Machine: s.gpuMachine,
 		Clocks: func() (gpu.Reading, error) {
 			d, err := s.gpu()
@@ -45,9 +47,6 @@ func (s *session) tools(ctx context.Context) stages.Tools {
 	}
 	if t.ORT, err = s.machine.ORT(ctx); err != nil {
 		s.a.log.Debug("no onnxruntime", "error", err)
-	}
-	if t.Triton, err = s.machine.Triton(ctx, s.cfg); err != nil {
-		s.a.log.Debug("no tritonserver", "error", err)
 	}
 	return t
 }
