@@ -42,6 +42,9 @@ func (s *Results) Start(t interface{ Cleanup(func()) }) string {
 	return server.URL
 }
 
+// Base is the address that Start returned.
+func (s *Results) Base() string { return s.base }
+
 // Token makes a runtime token for the ids.
 func (s *Results) Token() string {
 	claims := fmt.Sprintf(`{"scp":"Actions.GenericRead:x Actions.Results:%s:%s"}`, s.Run, s.Job)
