@@ -17,14 +17,15 @@ type Document struct {
 	Config   *tritonpb.ModelConfig
 	Problems []Problem
 	places   map[string]Pos
+	unread   map[string]bool
 }
 
 // Parse reads a configuration. It never fails: what is wrong is in Problems, and
 // everything else is in Config.
 func Parse(text string) *Document {
 	fields, problems := parseText(text)
-	b := &binder{places: map[string]Pos{}, problems: problems}
-	d := &Document{Config: &tritonpb.ModelConfig{}, places: b.places}
+	b := &binder{places: map[string]Pos{}, unread: map[string]bool{}, problems: problems}
+	d := &Document{Config: &tritonpb.ModelConfig{}, places: b.places, unread: b.unread}
 	b.message(d.Config.ProtoReflect(), fields, "")
 	sort.SliceStable(b.problems, func(i, j int) bool { return b.problems[i].Pos.before(b.problems[j].Pos) })
 	d.Problems = b.problems
@@ -34,7 +35,9 @@ func Parse(text string) *Document {
 // Fatal reports whether Triton's own parser refuses the text.
 func (d *Document) Fatal() bool {
 	for _, p := range d.Problems {
-		if p.Kind != KindMapKey && p.Kind != KindNewer {
+		switch p.Kind {
+		case KindMapKey, KindNewer, KindPlaceholderText:
+		default:
 			return true
 		}
 	}
@@ -56,8 +59,12 @@ func (d *Document) At(path string) Pos {
 // Has reports whether a field was written.
 func (d *Document) Has(path string) bool { _, ok := d.places[path]; return ok }
 
+// Unread reports whether a field was written, but its value could not be read.
+func (d *Document) Unread(path string) bool { return d.unread[path] }
+
 type binder struct {
 	places   map[string]Pos
+	unread   map[string]bool
 	problems []Problem
 }
 
@@ -155,6 +162,8 @@ func (b *binder) set(m protoreflect.Message, fd protoreflect.FieldDescriptor, f 
 		}
 		if value, ok := b.value(func() protoreflect.Value { return m.NewField(fd) }, fd, v, path); ok {
 			m.Set(fd, value)
+		} else {
+			b.unread[path] = true
 		}
 	}
 }
@@ -255,7 +264,7 @@ func (b *binder) text(fd protoreflect.FieldDescriptor, n node) (protoreflect.Val
 	if !n.string {
 		b.problem(n.pos, KindUnquoted, fmt.Sprintf("write %s: %s", fd.Name(), quoteText(n.text)), "%s is a string and must be in quotes, found %s", fd.Name(), n.text)
 	} else if i := strings.Index(n.text, "${"); i >= 0 && strings.Contains(n.text[i:], "}") {
-		b.problem(n.pos, KindPlaceholder, "write the value", "%s holds the template placeholder %s, which was never filled", fd.Name(), n.text)
+		b.problem(n.pos, KindPlaceholderText, "write the value", "%s holds the template placeholder %s, which was never filled", fd.Name(), n.text)
 	}
 	return protoreflect.ValueOfString(n.text), true
 }

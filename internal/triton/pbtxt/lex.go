@@ -34,22 +34,23 @@ type Problem struct {
 
 // The kinds of problems that reading finds.
 const (
-	KindSyntax      = "syntax"            // not protobuf text
-	KindBOM         = "byte-order-mark"   // the file starts with one
-	KindQuote       = "typographic-quote" // “ or ” instead of "
-	KindUnquoted    = "unquoted-string"   // name: mnist
-	KindPlaceholder = "placeholder"       // ${...} that was never filled
-	KindJSON        = "json"              // a JSON document
-	KindField       = "unknown-field"
-	KindEnum        = "unknown-value" // of an enumeration
-	KindType        = "wrong-type"    // a number for a string, a list for one message, ...
-	KindTwice       = "given-twice"   // a field that may be given once
-	KindChoice      = "one-of"        // two members of one choice
-	KindRange       = "out-of-range"  // a number that does not fit
-	KindMapKey      = "repeated-key"  // two entries of a map with one key
-	KindColon       = "missing-colon" // a scalar without :
-	KindEncoding    = "not-utf8"      // bytes that are no UTF-8
-	KindNewer       = "newer-field"   // a field that older servers do not know
+	KindSyntax          = "syntax"            // not protobuf text
+	KindBOM             = "byte-order-mark"   // the file starts with one
+	KindQuote           = "typographic-quote" // “ or ” instead of "
+	KindUnquoted        = "unquoted-string"   // name: mnist
+	KindPlaceholder     = "placeholder"       // ${...} that was never filled
+	KindPlaceholderText = "placeholder-text"  // a string with one in it
+	KindJSON            = "json"              // a JSON document
+	KindField           = "unknown-field"
+	KindEnum            = "unknown-value" // of an enumeration
+	KindType            = "wrong-type"    // a number for a string, a list for one message, ...
+	KindTwice           = "given-twice"   // a field that may be given once
+	KindChoice          = "one-of"        // two members of one choice
+	KindRange           = "out-of-range"  // a number that does not fit
+	KindMapKey          = "repeated-key"  // two entries of a map with one key
+	KindColon           = "missing-colon" // a scalar without :
+	KindEncoding        = "not-utf8"      // bytes that are no UTF-8
+	KindNewer           = "newer-field"   // a field that older servers do not know
 )
 
 type tokenKind int
@@ -92,7 +93,7 @@ const bom = "\ufeff"
 func lex(src string) ([]token, []Problem) {
 	l := &lexer{src: src, line: 1, column: 1}
 	if strings.HasPrefix(src, bom) {
-		l.problem(Pos{1, 1}, KindBOM, "save the file as UTF-8 without one", "the file starts with a byte-order mark, which Triton's parser does not take")
+		l.problem(Pos{1, 1}, KindBOM, "save the file as UTF-8 without one", "the file starts with a byte-order mark, which Triton's parser refuses")
 		l.at = len(bom)
 	}
 	for l.at < len(l.src) {

@@ -107,6 +107,9 @@ func nearestEnum(e protoreflect.EnumDescriptor, text string) string {
 	return nearest(up, names)
 }
 
+// Nearest returns the name that was probably meant by text; empty if none is near.
+func Nearest(text string, names []string) string { return nearest(text, names) }
+
 // nearest returns the name with the least edit distance, if it is near enough to
 // be what was meant: a third of the length, or a common start of words.
 func nearest(text string, names []string) string {

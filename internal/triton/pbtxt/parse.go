@@ -265,7 +265,7 @@ func (p *parser) list(f field) node {
 		}
 		v, ok := p.value(f)
 		if !ok {
-			if p.cur().text == "," {
+			if p.take(",") {
 				continue
 			}
 			p.recover()

@@ -69,7 +69,7 @@ func TestEveryMistakeIsNamedAtItsPlace(t *testing.T) {
 			"max_batch_size: ${N}\nname: \"${NAME}\"",
 			[]string{
 				"1:17 placeholder: the template placeholder ${N} was never filled (write the value)",
-				"2:7 placeholder: name holds the template placeholder ${NAME}, which was never filled (write the value)",
+				"2:7 placeholder-text: name holds the template placeholder ${NAME}, which was never filled (write the value)",
 			},
 		},
 		"a Jinja placeholder": {
@@ -93,7 +93,7 @@ func TestEveryMistakeIsNamedAtItsPlace(t *testing.T) {
 		},
 		"a byte-order mark": {
 			"\ufeffname: \"a\"",
-			[]string{"1:1 byte-order-mark: the file starts with a byte-order mark, which Triton's parser does not take (save the file as UTF-8 without one)"},
+			[]string{"1:1 byte-order-mark: the file starts with a byte-order mark, which Triton's parser refuses (save the file as UTF-8 without one)"},
 		},
 		"JSON": {
 			`{"name": "a", "max_batch_size": 8}`,

@@ -1,0 +1,369 @@
+package triton
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/triton/pbtxt"
+	"github.com/trtship/trtship/internal/triton/tritonpb"
+)
+
+// ManifestFile lies beside config.pbtxt. Triton ignores it.
+const ManifestFile = "trtship-manifest.json"
+
+// ManifestFormat is the tag of the manifest.
+const ManifestFormat = "trtship-repository/1"
+
+// Manifest records what each version of a model is, with the digests of its files.
+type Manifest struct {
+	Format   string             `json:"format"`
+	Model    string             `json:"model"`
+	Config   string             `json:"config_digest"` // sha256 of config.pbtxt
+	Files    map[string]string  `json:"files"`         // files beside config.pbtxt, with digests
+	Versions map[string]Version `json:"versions"`
+}
+
+// Version is one version folder.
+type Version struct {
+	Format    Format            `json:"format"`
+	Precision string            `json:"precision,omitempty"`
+	From      []string          `json:"from,omitempty"` // ids of the artifacts it was made from
+	TensorRT  string            `json:"tensorrt,omitempty"`
+	GPU       string            `json:"gpu,omitempty"`
+	Files     map[string]string `json:"files"` // relative to the version folder, with digests
+}
+
+// Content is a model with one new version.
+type Content struct {
+	Config *tritonpb.ModelConfig
+	Append string // text that is added to config.pbtxt as it is
+	// Version is the folder's number; 0 takes the next free one.
+	Version int
+	Files   map[string]string // file in the version folder: file to copy
+	Beside  map[string]string // file beside config.pbtxt: file to copy
+	Data    map[string][]byte // file beside config.pbtxt: its bytes
+	Record  Version           // without Files
+}
+
+// Text returns config.pbtxt.
+func (c Content) Text() string {
+	text := "# Written by trtship from the model's own tensors.\n" + pbtxt.Write(c.Config)
+	if add := strings.TrimSpace(c.Append); add != "" {
+		text += "\n# From triton.config_append.\n" + add + "\n"
+	}
+	return text
+}
+
+// Add writes a version of a model into a repository and returns its number. The
+// repository may be empty or hold other versions, which stay as they are: a
+// version that is there already is refused. Nothing half-written is visible
+// under a version's number.
+func Add(repository string, c Content) (version int, err error) {
+	name := c.Config.GetName()
+	if err := checkModelName(name); err != nil {
+		return 0, err
+	}
+	dir := filepath.Join(repository, name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return 0, failure.New(failure.Artifact, "make model folder: %w", err)
+	}
+	m, err := readManifest(dir, name)
+	if err != nil {
+		return 0, err
+	}
+	if version, err = chooseVersion(dir, c.Version); err != nil {
+		return 0, err
+	}
+	record := c.Record
+	if record.Files, err = writeVersion(dir, version, c.Files); err != nil {
+		return 0, err
+	}
+	for _, n := range sorted(c.Beside) {
+		if m.Files[n], err = copyFile(c.Beside[n], filepath.Join(dir, filepath.FromSlash(n))); err != nil {
+			return 0, failure.New(failure.Artifact, "copy %s: %w", n, err)
+		}
+	}
+	for _, n := range sorted(c.Data) {
+		if err := replace(filepath.Join(dir, filepath.FromSlash(n)), c.Data[n]); err != nil {
+			return 0, failure.New(failure.Artifact, "write %s: %w", n, err)
+		}
+		m.Files[n] = digest(c.Data[n])
+	}
+	text := []byte(c.Text())
+	if err := replace(filepath.Join(dir, "config.pbtxt"), text); err != nil {
+		return 0, failure.New(failure.Artifact, "write config.pbtxt: %w", err)
+	}
+	m.Config = digest(text)
+	m.Versions[strconv.Itoa(version)] = record
+	b, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return 0, fmt.Errorf("write manifest: %w", err)
+	}
+	if err := replace(filepath.Join(dir, ManifestFile), append(b, '\n')); err != nil {
+		return 0, failure.New(failure.Artifact, "write manifest: %w", err)
+	}
+	return version, nil
+}
+
+// checkModelName refuses names that cannot be a folder or a part of a URL.
+func checkModelName(name string) error {
+	ok := name != "" && name[0] != '.' && name[0] != '-'
+	for _, r := range name {
+		ok = ok && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' || r == '_')
+	}
+	if !ok {
+		return failure.New(failure.Usage, "model name %q: letters, digits, dot, dash and underscore are allowed, the first is a letter or a digit", name).
+			WithHint("set triton.model_name")
+	}
+	return nil
+}
+
+func readManifest(dir, name string) (*Manifest, error) {
+	m := &Manifest{}
+	b, err := os.ReadFile(filepath.Join(dir, ManifestFile))
+	if err == nil {
+		err = json.Unmarshal(b, m)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, failure.New(failure.Artifact, "read manifest: %w", err).At(filepath.Join(dir, ManifestFile))
+	}
+	m.Format, m.Model = ManifestFormat, name
+	if m.Files == nil {
+		m.Files = map[string]string{}
+	}
+	if m.Versions == nil {
+		m.Versions = map[string]Version{}
+	}
+	return m, nil
+}
+
+// ReadManifest reads the manifest of a model's folder.
+func ReadManifest(dir string) (*Manifest, error) {
+	if _, err := os.Stat(filepath.Join(dir, ManifestFile)); err != nil {
+		return nil, failure.New(failure.Artifact, "read manifest: %w", err)
+	}
+	return readManifest(dir, filepath.Base(dir))
+}
+
+// Versions lists the version folders of a model as Triton reads them, ascending.
+func Versions(dir string) ([]int64, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var out []int64
+	for _, e := range entries {
+		if v, err := strconv.ParseInt(e.Name(), 10, 64); err == nil && e.IsDir() && v > 0 && e.Name()[0] != '0' {
+			out = append(out, v)
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i] < out[j] })
+	return out, nil
+}
+
+func chooseVersion(dir string, want int) (int, error) {
+	have, err := Versions(dir)
+	if err != nil {
+		return 0, failure.New(failure.Artifact, "list versions: %w", err)
+	}
+	next := 1
+	if len(have) > 0 {
+		next = int(have[len(have)-1]) + 1
+	}
+	if want == 0 {
+		return next, nil
+	}
+	for _, v := range have {
+		if int(v) == want {
+			return 0, failure.New(failure.Artifact, "version %d of %s is already there and is never overwritten", want, filepath.Base(dir)).
+				At(filepath.Join(dir, strconv.Itoa(want))).WithHint("leave triton.version out for the next free one (%d)", next)
+		}
+	}
+	return want, nil
+}
+
+// writeVersion copies the files into a hidden folder, which then gets its
+// number.
+func writeVersion(dir string, version int, files map[string]string) (map[string]string, error) {
+	temporary, err := os.MkdirTemp(dir, ".new-*")
+	if err != nil {
+		return nil, failure.New(failure.Artifact, "make version folder: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(temporary) }()
+	digests := map[string]string{}
+	for _, n := range sorted(files) {
+		full := filepath.Join(temporary, filepath.FromSlash(n))
+		if digests[n], err = copyFile(files[n], full); err != nil {
+			return nil, failure.New(failure.Artifact, "copy %s: %w", n, err)
+		}
+	}
+	if err := os.Chmod(temporary, 0o755); err != nil {
+		return nil, failure.New(failure.Artifact, "make version folder: %w", err)
+	}
+	if err := os.Rename(temporary, filepath.Join(dir, strconv.Itoa(version))); err != nil {
+		return nil, failure.New(failure.Artifact, "place version %d: %w", version, err)
+	}
+	return digests, nil
+}
+
+// copyFile copies a file, syncs it and returns its digest.
+func copyFile(src, dst string) (string, error) {
+	in, err := os.Open(src)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = in.Close() }()
+	if err := os.MkdirAll(filepath.Dir(dst), 0o755); err != nil {
+		return "", err
+	}
+	out, err := os.OpenFile(dst, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	_, err = io.CopyBuffer(io.MultiWriter(h, out), struct{ io.Reader }{in}, make([]byte, 1<<20))
+	if err == nil {
+		err = out.Sync()
+	}
+	if cerr := out.Close(); err == nil {
+		err = cerr
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil)), err
+}
+
+func digest(b []byte) string {
+	h := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(h[:])
+}
+
+// replace writes a file beside and renames it over path.
+func replace(path string, b []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }()
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Chmod(0o644)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+func sorted[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	sort.Strings(out)
+	return out
+}
+
+// Verify re-reads every file that the manifest of a model's folder names and
+// returns what is missing or differs.
+func Verify(dir string) ([]string, error) {
+	m, err := ReadManifest(dir)
+	if err != nil {
+		return nil, err
+	}
+	var bad []string
+	check := func(name, want string) {
+		f, err := os.Open(filepath.Join(dir, filepath.FromSlash(name)))
+		if err != nil {
+			bad = append(bad, name+" is missing")
+			return
+		}
+		defer func() { _ = f.Close() }()
+		h := sha256.New()
+		if _, err := io.Copy(h, f); err != nil || "sha256:"+hex.EncodeToString(h.Sum(nil)) != want {
+			bad = append(bad, name+" differs from the manifest")
+		}
+	}
+	check("config.pbtxt", m.Config)
+	for _, n := range sorted(m.Files) {
+		check(n, m.Files[n])
+	}
+	for _, v := range sorted(m.Versions) {
+		for _, n := range sorted(m.Versions[v].Files) {
+			check(v+"/"+n, m.Versions[v].Files[n])
+		}
+	}
+	return bad, nil
+}
+
+// Model is one model of a repository.
+type Model struct {
+	Name     string
+	Dir      string
+	Config   *tritonpb.ModelConfig // as written
+	Versions []int64
+}
+
+// Newest returns the highest version as text; empty if there is none.
+func (m Model) Newest() string {
+	if len(m.Versions) == 0 {
+		return ""
+	}
+	return strconv.FormatInt(m.Versions[len(m.Versions)-1], 10)
+}
+
+// Models reads the configurations of a repository's models, by name.
+func Models(repository string) ([]Model, error) {
+	entries, err := os.ReadDir(repository)
+	if err != nil {
+		return nil, failure.New(failure.Artifact, "open repository: %w", err)
+	}
+	var out []Model
+	for _, e := range entries {
+		dir := filepath.Join(repository, e.Name())
+		text, err := os.ReadFile(filepath.Join(dir, "config.pbtxt"))
+		if err != nil {
+			continue
+		}
+		m := Model{Name: e.Name(), Dir: dir, Config: pbtxt.Parse(string(text)).Config}
+		if m.Versions, err = Versions(dir); err != nil {
+			return nil, failure.New(failure.Artifact, "list versions: %w", err)
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// OnlyModel returns the model of a repository that holds exactly one.
+func OnlyModel(repository string) (Model, error) {
+	models, err := Models(repository)
+	if err != nil {
+		return Model{}, err
+	}
+	if len(models) != 1 {
+		names := make([]string, len(models))
+		for i, m := range models {
+			names[i] = m.Name
+		}
+		return Model{}, failure.New(failure.Artifact, "the repository holds %d models (%s), expected one", len(models), strings.Join(names, ", ")).At(repository)
+	}
+	return models[0], nil
+}
