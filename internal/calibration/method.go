@@ -83,12 +83,23 @@ func percentile(o *Observer, p float64) float32 {
 	return o.AbsMax()
 }
 
+const (
+	// maxOutliers is the largest share of values other than zero that entropy
+	// lets saturate.
+	maxOutliers = 0.1
+	// sameDivergence is the difference that rounding makes.
+	sameDivergence = 1e-9
+)
+
 // entropy returns the threshold whose quantized distribution diverges least
 // from the observed one, by TensorRT's description: for each candidate number
 // of bins i the reference P is the first i bins with everything beyond added
 // to the last, Q is the first i bins merged into 128 levels and spread evenly
 // over the bins that P has values in. The bin of zero is left out, since zero
-// is exact at every scale and a ReLU would drown everything else in it.
+// is exact at every scale and a ReLU would drown everything else in it. Values
+// of which there are few different ones (pictures) fit equally well at several
+// thresholds, at absurd ones too: of equal candidates the largest is taken, and
+// none that cuts off more than maxOutliers of the values.
 //
 // Within a level Q is constant, so its share of the sum P·log(P/Q) follows
 // from prefix sums, and a candidate costs 128 logarithms instead of i.
@@ -100,8 +111,11 @@ func entropy(o *Observer) float32 {
 	s := newPrefix(hist)
 	best, bestAt := math.Inf(1), len(hist)
 	for i := Levels; i <= len(hist); i++ {
-		if d := s.divergence(i); d < best {
-			best, bestAt = d, i
+		if s.count[i] < (1-maxOutliers)*s.count[len(hist)] {
+			continue
+		}
+		if d := s.divergence(i); d <= best+sameDivergence {
+			best, bestAt = min(d, best), i
 		}
 	}
 	return min(float32(float64(bestAt)*o.Width()), o.AbsMax())

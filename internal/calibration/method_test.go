@@ -175,8 +175,8 @@ func slowEntropy(hist []int64) int {
 				d += p[i] / total * math.Log(p[i]/total/(q[i]/inside))
 			}
 		}
-		if d < best {
-			best, at = d, n
+		if inside >= 0.9*total && d <= best+1e-9 {
+			best, at = math.Min(d, best), n
 		}
 	}
 	return at
@@ -212,6 +212,19 @@ func TestEntropyCutsAnOutlierOff(t *testing.T) {
 	}
 	if got > 20 || got < 2 {
 		t.Errorf("threshold %g for a normal distribution and one 60", got)
+	}
+}
+
+func TestEntropyKeepsAllOfValuesThatAreFewDifferentOnes(t *testing.T) {
+	o := NewObserver()
+	for i := range 17 { // a picture of 17 shades, mostly dark
+		for range 1000 / (i + 1) {
+			o.Add([]float32{float32(i) / 16})
+		}
+	}
+	got, err := Rule{Method: Entropy}.Threshold(o)
+	if err != nil || got < 0.99 {
+		t.Errorf("threshold %g, %v, want 1", got, err)
 	}
 }
 
