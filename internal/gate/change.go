@@ -115,19 +115,7 @@ func Compare(base, head []float64, margin, confidence float64) report.Delta {
 	}
 	low, high = math.Min(low, ratio), math.Max(high, ratio)
 	d.Low, d.High = number(low), number(high)
-	switch {
-	case low > 1+margin:
-		d.Change = report.Regressed
-	case high < 1-margin:
-		d.Change = report.Improved
-	case high <= 1+margin && low >= 1-margin:
-		d.Change = report.Same
-	case high <= 1+margin:
-		// Certainly no regression; whether it is an improvement is unclear.
-		d.Change, d.Detail = report.Same, "faster or the same"
-	default:
-		d.Detail = "the interval reaches over the margin"
-	}
+	d.Change, d.Detail = place(low, high, margin)
 	return d
 }
 
