@@ -337,22 +337,40 @@ func mdCode(s string) string {
 	return "<code>" + entities(s) + "</code>"
 }
 
-// mdText writes prose of our own making in which names and error text from
-// outside may occur. Plain sentences stay readable; anything that Markdown,
-// HTML or GitHub could act upon puts the whole text into a code span.
+// mdText writes text as plain text: nothing in it is read as markup, a mention,
+// an issue, a link or a formula. GitHub looks for mentions and issues after
+// Markdown has been read, so that escapes do not help there; an invisible space
+// behind @ and # does.
 func mdText(s string) string {
 	s = oneLine(s)
-	if strings.ContainsAny(s, "`|\\<>@#*_[]~&$!:") || strings.Contains(s, "www.") {
-		if strings.ContainsAny(s, "`|\\<>@#*[]~&$!") || strings.Contains(s, "://") || strings.Contains(s, "www.") || hasShortcode(s) {
-			return mdCode(s)
-		}
-		return strings.ReplaceAll(s, "_", "\\_")
+	if !strings.ContainsAny(s, "`*_[]<>|~$&\\@#:!") && !strings.Contains(strings.ToLower(s), "www.") {
+		return s
 	}
-	return s
+	var b strings.Builder
+	for i, r := range s {
+		switch {
+		case r == '<':
+			b.WriteString("&lt;")
+		case r == '>':
+			b.WriteString("&gt;")
+		case r == '&':
+			b.WriteString("&amp;")
+		case r == '@' || r == '#':
+			b.WriteRune(r)
+			b.WriteRune('\u200b')
+		case r == '|' || r == '\\' || r == '$', r == ':' && strings.HasPrefix(s[i:], "://"), r == '.' && strings.HasSuffix(strings.ToLower(s[:i]), "www"):
+			fmt.Fprintf(&b, "&#%d;", r)
+		case strings.ContainsRune("`*_[]~!", r):
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r == ':' && i+1 < len(s) && s[i+1] != ' ':
+			b.WriteString(":\u200b") // an emoji's short name
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
-
-// hasShortcode reports whether s could hold an emoji shortcode such as ":tada:".
-func hasShortcode(s string) bool { return strings.Count(s, ":") > 1 }
 
 // mdTitle is mdText for a heading.
 func mdTitle(s string) string { return mdText(s) }

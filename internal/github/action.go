@@ -166,12 +166,14 @@ func (s *session) key() string {
 }
 
 func (s *session) judge(ctx context.Context) {
-	o := gate.Options{Until: s.in["until"], RequireBaseline: s.in.Bool("require-baseline"), AllowVanished: s.in.Lines("allow-vanished")}
+	o := gate.Options{Until: s.in["until"], AllowVanished: s.in.Lines("allow-vanished")}
 	o.Checks = gate.ReadJUnit(absolute(s.env.Workspace, s.in.Lines("junit")), s.in.Lines("allow-skipped"))
 	for i := range o.Checks {
 		o.Checks[i].Subject.Node = s.env.relative(o.Checks[i].Subject.Node)
 	}
 	s.base, o.Source, o.BaselineCommit = s.baseline(ctx)
+	// A baseline that was named is wanted; one that was looked for may be absent.
+	o.RequireBaseline = s.in.Bool("require-baseline") || s.in["baseline"] != "auto" && s.in["baseline"] != "none"
 	if s.event.Fork {
 		s.notes = append(s.notes, "The code is from a fork: "+orGone(s.event.HeadRepo)+".")
 	}
@@ -227,7 +229,6 @@ func (s *session) baseline(ctx context.Context) (r *report.Report, source, commi
 		r, err := report.Read(path)
 		if err != nil {
 			s.notes = append(s.notes, "The baseline could not be read: "+short(err)+".")
-			s.in["require-baseline"] = "true" // it was named, so it is not optional
 			return nil, "", ""
 		}
 		return r, "file", ""

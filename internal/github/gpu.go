@@ -16,9 +16,9 @@ func GPURemedy(root string) string {
 		return ""
 	}
 	if !exists(".dockerenv") && !exists("run/.containerenv") {
-		return "this machine has no /dev/nvidiactl: run the job on a runner with an NVIDIA GPU and its driver, for example `runs-on: [self-hosted, gpu]`"
+		return "this machine has no /dev/nvidiactl; run the job on a runner with an NVIDIA GPU and its driver, for example with runs-on: [self-hosted, gpu]"
 	}
-	return "a container action cannot ask for --gpus. Make nvidia the default runtime of the runner's Docker " +
-		"(`nvidia-ctk runtime configure --runtime=docker --set-as-default`, then restart Docker) and give the step `env: {NVIDIA_VISIBLE_DEVICES: all}`; " +
-		"or run the job itself in a container with `container: {image: ..., options: --gpus all}` and call `trtship action` in a `run:` step"
+	return "a container action cannot ask for a GPU itself. Make nvidia the default runtime of the runner's Docker " +
+		"(nvidia-ctk runtime configure --runtime=docker --set-as-default, then restart Docker) and give the step the variable NVIDIA_VISIBLE_DEVICES: all; " +
+		"or run the job itself in a container with options: --gpus all, and call trtship action in a step with run"
 }
