@@ -3,10 +3,8 @@ package store
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/trtship/trtship/internal/artifact"
@@ -19,6 +17,9 @@ type Ref struct {
 	Kind   artifact.Kind   `json:"kind"`
 	Digest artifact.Digest `json:"digest"`
 }
+
+// String writes the kind and the digest.
+func (r Ref) String() string { return string(r.Kind) + " " + string(r.Digest) }
 
 func recordRef(r artifact.Record) Ref { return Ref{r.Kind, r.Digest} }
 
@@ -278,15 +279,3 @@ func (s *Store) discardEvidence() error {
 	}
 	return nil
 }
-
-// ParseRef reads "kind sha256:…" as String writes it.
-func ParseRef(text string) (Ref, error) {
-	kind, digest, ok := strings.Cut(text, " ")
-	if !ok {
-		return Ref{}, fmt.Errorf("reference %q is not a kind and a digest", text)
-	}
-	d, err := artifact.ParseDigest(digest)
-	return Ref{artifact.Kind(kind), d}, err
-}
-
-func (r Ref) String() string { return string(r.Kind) + " " + string(r.Digest) }

@@ -102,7 +102,8 @@ func (s *Store) find(rec artifact.Record) (dir string, ok bool) {
 	return "", false
 }
 
-// slot returns the folder that an artifact has (have) or is to get.
+// slot returns the folder that an artifact has (have) or is to get. Another run
+// may publish the same meanwhile: a name that was free may hold it by now.
 func (s *Store) slot(rec artifact.Record) (dir string, have bool, err error) {
 	if dir, ok := s.find(rec); ok {
 		return dir, true, nil
@@ -111,6 +112,9 @@ func (s *Store) slot(rec artifact.Record) (dir string, have bool, err error) {
 		dir := filepath.Join(s.root, string(rec.Kind), n)
 		if !exists(dir) {
 			return dir, false, nil
+		}
+		if other, err := s.readRecord(dir); err != nil || sameFiles(other, rec) {
+			return dir, true, nil //nolint:nilerr // a record that cannot be read is found out by check
 		}
 	}
 	return "", false, fmt.Errorf("every name of %s is taken by another artifact", rec.ID())
@@ -174,14 +178,20 @@ func (s *Store) check(ctx context.Context, rec artifact.Record, dir string) erro
 }
 
 // isDamage tells a file system that answers, with something wrong, from one
-// that could not be asked.
+// that could not be asked: only the first may cost the artifact.
 func isDamage(err error) bool {
-	for _, e := range []error{fs.ErrPermission, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, context.Canceled, context.DeadlineExceeded} {
-		if errors.Is(err, e) {
-			return false
-		}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
 	}
-	return true
+	errno, ok := errors.AsType[syscall.Errno](err)
+	if !ok {
+		return true // what was read is not what should be there
+	}
+	switch errno {
+	case syscall.ENOENT, syscall.EIO, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP, syscall.EBADMSG:
+		return true
+	}
+	return errno == needsCleaning
 }
 
 func (s *Store) checkFiles(ctx context.Context, rec artifact.Record, base string) ([]string, error) {

@@ -34,10 +34,15 @@ var layers = []layer{
 	{name: "report, artifact, tensor, proc", dirs: []string{"report", "internal/artifact", "internal/tensor", "internal/proc", "internal/failure", "internal/failpoint"}},
 }
 
-// forTests reports whether a package is only for tests: this one, and those
-// named after httptest.
+// forTests reports whether a package is only for tests: this one, those named
+// as httptest is, and what lies below them.
 func forTests(dir string) bool {
-	return dir == "internal/testkit" || strings.HasPrefix(dir, "internal/testkit/") || strings.HasSuffix(path.Base(dir), "test")
+	for _, part := range strings.Split(dir, "/") {
+		if part == "testkit" || strings.HasSuffix(part, "test") {
+			return true
+		}
+	}
+	return false
 }
 
 type layer struct {
