@@ -134,6 +134,9 @@ func float8Bits(x float64, f *float8) byte {
 	if math.IsInf(mag, 0) {
 		return sign | over
 	}
+	if mag == 0 {
+		return sign
+	}
 	// The unit in the last place at this magnitude; subnormals share the smallest.
 	_, exp := math.Frexp(mag)
 	ulp := max(exp-1-f.mantissa, 1-f.bias-f.mantissa)

@@ -146,10 +146,7 @@ func parseHeader(text string) (Header, error) {
 	descr, ok1 := fields["descr"].(string)
 	fortran, ok2 := fields["fortran_order"].(bool)
 	shape, ok3 := fields["shape"].([]int64)
-	if !ok1 {
-		return Header{}, fmt.Errorf("header %.80q: only plain element types can be read, no records", text)
-	}
-	if !ok2 || !ok3 {
+	if !ok1 || !ok2 || !ok3 {
 		return Header{}, fmt.Errorf("header %.80q: expected descr, fortran_order and shape", text)
 	}
 	h := Header{Shape: shape, Fortran: fortran}
@@ -518,7 +515,7 @@ func (p *literal) value() (any, error) {
 	case p.take("("):
 		return p.tuple()
 	case p.take("["):
-		return nil, nil // a record type: the caller refuses it
+		return nil, errors.New("only plain element types can be read, no records")
 	}
 	return p.str()
 }

@@ -88,8 +88,10 @@ func (t Tensor) fillInts(src *rand.Rand, r Range) error {
 	}
 	width := uint64(high-low) + 1 // 0 stands for 2^64
 	for i := range int(t.Elements()) {
-		x := src.Uint64()
-		if width != 0 {
+		var x uint64
+		if width == 0 {
+			x = src.Uint64()
+		} else {
 			x = src.Uint64N(width)
 		}
 		t.setInt(i, int64(uint64(low)+x))
