@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/report"
+)
+
+// part is one piece of the work.
+type part struct {
+	name, title string
+	run         func(ctx context.Context, e *env) []Row
+}
+
+var parts = []part{
+	model("digits", "strong", "examples/digits/trtship.yaml", "[fp32, fp16, bf16, int8]"),
+	model("digits", "weak", "examples/digits/trtship.yaml", "[fp32, fp16, bf16, int8]"),
+	{"locate", "the node that overflows in fp16 is found and repaired", locatePart},
+	{"change", "one engine against itself, and against a slower one", changePart},
+	model("encoder", "strong", "bench/gpucheck/encoder/trtship.yaml", "[fp32, fp16, bf16, int8]"),
+	model("encoder", "weak", "bench/gpucheck/encoder/trtship.yaml", "[fp32, fp16, bf16, int8]"),
+	model("resnet50", "strong", "bench/gpucheck/resnet50/trtship.yaml", "[fp32, fp16, bf16, int8]"),
+	{"loop", "our benchmark beside an independent loop", loopPart},
+	model("resnet50", "weak", "bench/gpucheck/resnet50/trtship.yaml", "[fp32, fp16, bf16, int8]"),
+}
+
+// model is the part that takes one model through the whole pipeline.
+func model(name, typing, config, precisions string) part {
+	full := name + "-" + typing
+	return part{full, name + " in " + strings.Trim(precisions, "[]") + ", " + typing + " typing, to a served plan", func(ctx context.Context, e *env) []Row {
+		args := []string{"--set", "target=tensorrt", "--set", "tensorrt.typing=" + typing, "--set", "tensorrt.precisions=" + precisions}
+		r, code, err := e.pipeline(ctx, full, config, args...)
+		if err != nil {
+			return []Row{{Area: "run", Subject: full, Verdict: report.Broken, Detail: err.Error()}}
+		}
+		e.note(r)
+		rows := append(stageRows(full, r), exitRow(full, code))
+		again, _, err := e.pipeline(ctx, full, config, args...)
+		if err != nil {
+			return append(rows, Row{Area: "reuse", Subject: full, Verdict: report.Broken, Detail: err.Error()})
+		}
+		return append(rows, reuseRow(full, again))
+	}}
+}
+
+func exitRow(subject string, code failure.Code) Row {
+	row := Row{Area: "exit code", Subject: subject, Verdict: pass, Detail: fmt.Sprintf("%d (%s)", code, code)}
+	if code != failure.OK {
+		row.Verdict = fail
+	}
+	return row
+}
+
+// stageRows makes one row of each stage and precision: the worst verdict of its
+// checks, and the figures that people ask for.
+func stageRows(subject string, r *report.Report) []Row {
+	var rows []Row
+	for _, s := range r.Stages {
+		if s.Verdict == report.Skip {
+			continue
+		}
+		if len(s.Checks) == 0 {
+			rows = append(rows, Row{Area: s.Name, Subject: subject, Verdict: s.Verdict, Detail: s.Reason})
+			continue
+		}
+		for _, precision := range precisionsOf(s.Checks) {
+			rows = append(rows, stageRow(s, subject, precision, r))
+		}
+	}
+	return rows
+}
+
+func precisionsOf(checks []report.Check) []string {
+	var out []string
+	for _, c := range checks {
+		if !slices.Contains(out, c.Subject.Precision) {
+			out = append(out, c.Subject.Precision)
+		}
+	}
+	sort.Strings(out)
+	return out
+}
+
+func stageRow(s report.Stage, subject, precision string, r *report.Report) Row {
+	var mine []report.Check
+	for _, c := range s.Checks {
+		if c.Subject.Precision == precision {
+			mine = append(mine, c)
+		}
+	}
+	row := Row{Area: s.Name, Subject: strings.TrimSpace(subject + " " + precision), Verdict: report.Of(mine), Figures: map[string]report.Number{}}
+	var bad []string
+	for _, c := range mine {
+		if !c.Verdict.Good() {
+			bad = append(bad, strings.TrimSpace(c.ID+" "+string(c.Verdict)+" "+c.Subject.Output+" "+c.Subject.Point+": want "+c.Want+", got "+c.Got+" "+c.Detail))
+		}
+		if s.Name == "build" {
+			for k, v := range c.Metrics {
+				row.Figures[k] = v
+			}
+		}
+	}
+	row.Detail = fmt.Sprintf("%d checks hold", len(mine))
+	if len(bad) > 0 {
+		row.Detail = strings.Join(bad, "; ")
+	}
+	figures(row.Figures, s.Name, precision, r)
+	return row
+}
+
+// figures adds the worst differences of a validation and the medians of a benchmark.
+func figures(f map[string]report.Number, stage, precision string, r *report.Report) {
+	for _, v := range r.Validations {
+		if v.Stage != stage || v.Precision != precision {
+			continue
+		}
+		for _, row := range v.Rows {
+			if m, ok := row.Metrics["max_abs"]; ok && m > f["max_abs"] {
+				f["max_abs"] = m
+			}
+		}
+		if v.Task != nil {
+			f["reference_"+v.Task.Metric], f[v.Task.Metric] = v.Task.Reference, v.Task.Candidate
+		}
+	}
+	if stage != "benchmark" || r.Benchmark == nil {
+		return
+	}
+	for _, m := range r.Benchmark.Rows {
+		if m.Backend == "tensorrt" && m.Precision == precision {
+			key := fmt.Sprintf("compute_p50_ms batch=%d streams=%d %s", m.Batch, m.Concurrency, m.Mode)
+			f[key] = m.Phases["compute"].P50
+			f[strings.Replace(key, "compute_p50_ms", "samples_per_s", 1)] = m.Throughput
+		}
+	}
+}
+
+// reuseRow says whether a second run built nothing.
+func reuseRow(subject string, r *report.Report) Row {
+	row := Row{Area: "reuse", Subject: subject, Verdict: pass, Detail: "the second run reuses every cacheable stage"}
+	var again []string
+	for _, s := range r.Stages {
+		if !s.Cached && s.Verdict != report.Skip && s.Name != "benchmark" && s.Name != "served" {
+			again = append(again, s.Name+" ("+strings.Join(s.Changed, ", ")+")")
+		}
+	}
+	if len(again) > 0 {
+		row.Verdict, row.Detail = fail, "ran again: "+strings.Join(again, ", ")
+	}
+	return row
+}

@@ -1,0 +1,380 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/trtship/trtship/internal/config"
+	"github.com/trtship/trtship/internal/engine"
+	"github.com/trtship/trtship/internal/gate"
+	"github.com/trtship/trtship/internal/locate"
+	"github.com/trtship/trtship/internal/measure"
+	"github.com/trtship/trtship/internal/onnx"
+	"github.com/trtship/trtship/internal/ort"
+	"github.com/trtship/trtship/internal/precision"
+	"github.com/trtship/trtship/internal/proc"
+	"github.com/trtship/trtship/internal/tensor"
+	"github.com/trtship/trtship/report"
+)
+
+func broken(area, subject string, err error) []Row {
+	return []Row{{Area: area, Subject: subject, Verdict: report.Broken, Detail: err.Error()}}
+}
+
+// locatePart looks for the product that overflows in fp16, among 24, with real
+// strongly typed engines, and repairs it.
+func locatePart(ctx context.Context, e *env) []Row {
+	rows, err := locateOverflow(ctx, e)
+	if err != nil {
+		return append(rows, broken("locate", "overflow", err)...)
+	}
+	return rows
+}
+
+func locateOverflow(ctx context.Context, e *env) ([]Row, error) {
+	const products, culprit = 24, 13
+	m := chain(16, 64, products, map[int]float32{culprit: 1e5, culprit + 1: 1e-5})
+	child, err := e.child(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer child.Close()
+	lib, err := ort.Find(ctx, ort.Places{File: os.Getenv("TRTSHIP_ORT_LIB"), Python: e.python})
+	if err != nil {
+		return nil, err
+	}
+	section := config.TensorRT{WorkspaceMB: 1024, OptimizationLevel: 1, HardwareCompat: "none", Typing: "strong", Device: "0"}
+	o := locate.Options{
+		Convert:   toHalf,
+		Candidate: locate.Engine{Child: child, Request: engine.RequestOf(section, "fp16", "", ""), Scratch: e.work},
+		Reference: locate.ORT{Library: lib, Scratch: e.work},
+		Feeds:     [][]tensor.Named{feedFor(16, 64)}, Tolerance: report.Tolerance{Atol: 0.05, Rtol: 0.05},
+		Progress: func(builds, limit int, label string) {
+			fmt.Fprintf(os.Stderr, "build %d of at most %d: %s\n", builds, limit, label)
+		},
+	}
+	found, builds, err := locate.First(ctx, m, nil, o)
+	if err != nil {
+		return nil, err
+	}
+	row := Row{Area: "locate", Subject: "overflow in one of 48 nodes, fp16", Verdict: fail, Detail: "nothing was found",
+		Figures: map[string]report.Number{"builds": report.Number(builds), "limit": report.Number(locate.Limit(2 * products))}}
+	want := fmt.Sprintf("matmul_%d", culprit)
+	if found != nil {
+		row.Detail = fmt.Sprintf("%s after %d builds of at most %d, want %s", found.Node, builds, found.Limit, want)
+		if found.Node == want && builds <= found.Limit {
+			row.Verdict = pass
+		}
+	}
+	repaired, err := locate.Repair(ctx, m, o, 6)
+	if err != nil {
+		return []Row{row}, err
+	}
+	after, _, err := locate.First(ctx, m, repaired.Keep, o)
+	if err != nil {
+		return []Row{row}, err
+	}
+	fix := Row{Area: "keep_fp32", Subject: "overflow in one of 48 nodes, fp16", Verdict: pass,
+		Detail: fmt.Sprintf("the engine holds with %v in float32", repaired.Keep)}
+	if after != nil || len(repaired.Keep) == 0 {
+		fix.Verdict, fix.Detail = fail, fmt.Sprintf("with %v in float32 the engine still leaves the tolerance", repaired.Keep)
+	}
+	return []Row{row, fix}, nil
+}
+
+func toHalf(m *onnx.Model, keep []string) (*onnx.Model, error) {
+	h, err := precision.ToHalf(m, precision.HalfOptions{DType: tensor.Float16, KeepIO: true, Keep: precision.NewSelection("quantize.keep_fp32", keep)})
+	if err != nil {
+		return nil, err
+	}
+	return h.Model, nil
+}
+
+// built builds a chain in float32 and returns its plan and description.
+func (e *env) built(ctx context.Context, name string, m *onnx.Model) (string, *engine.Description, error) {
+	dir := filepath.Join(e.work, name)
+	plan := filepath.Join(dir, engine.PlanFile)
+	if d, err := engine.ReadDescription(plan); err == nil {
+		return plan, d, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", nil, err
+	}
+	source := filepath.Join(dir, "model.onnx")
+	_ = os.Remove(source) // of a build that was cut off
+	if err := m.Save(source, onnx.SaveOptions{}); err != nil {
+		return "", nil, err
+	}
+	child, err := e.child(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	defer child.Close()
+	section := config.TensorRT{WorkspaceMB: 1024, OptimizationLevel: 3, HardwareCompat: "none", Typing: "strong", Device: "0"}
+	d, err := engine.Build(child, engine.RequestOf(section, "fp32", source, plan))
+	if err != nil {
+		return "", nil, err
+	}
+	return plan, d, d.Write(filepath.Join(dir, engine.DescriptionFile))
+}
+
+const (
+	chainRows, chainWidth, chainLength = 512, 1024, 40
+	rounds, block                      = 40, 20
+)
+
+// changePart sets an engine against itself 100 times, and 20 times against one
+// that an independent loop finds 4 to 6 % slower.
+func changePart(ctx context.Context, e *env) []Row {
+	rows, err := changes(ctx, e)
+	if err != nil {
+		return append(rows, broken("benchmark ab", "chain", err)...)
+	}
+	return rows
+}
+
+func changes(ctx context.Context, e *env) ([]Row, error) {
+	plan, d, err := e.built(ctx, "chain-40", chain(chainRows, chainWidth, chainLength, nil))
+	if err != nil {
+		return nil, err
+	}
+	feed := feedFor(chainRows, chainWidth)
+	same, figures, err := e.repeat(ctx, 100, report.Same, plan, d, plan, d, feed)
+	if err != nil {
+		return nil, err
+	}
+	row := Row{Area: "benchmark ab", Subject: "an engine against itself, 100 times", Verdict: pass, Figures: figures,
+		Detail: fmt.Sprintf("%d of 100 are the same, want at least 97", same)}
+	if same < 97 {
+		row.Verdict = fail
+	}
+	slow, ds, ratio, err := e.slower(ctx, plan, feed)
+	if err != nil {
+		return []Row{row}, err
+	}
+	regressed, figures, err := e.repeat(ctx, 20, report.Regressed, plan, d, slow, ds, feed)
+	if err != nil {
+		return []Row{row}, err
+	}
+	figures["independent_ratio"] = report.Number(ratio)
+	second := Row{Area: "benchmark ab", Subject: fmt.Sprintf("an engine that is %.1f %% slower, 20 times", 100*(ratio-1)), Verdict: pass, Figures: figures,
+		Detail: fmt.Sprintf("%d of 20 are found regressed, want at least 19", regressed)}
+	if regressed < 19 {
+		second.Verdict = fail
+	}
+	return []Row{row, second}, nil
+}
+
+// slower builds longer chains until the independent loop finds one 4 to 6 % slower.
+func (e *env) slower(ctx context.Context, plan string, feed []tensor.Named) (string, *engine.Description, float64, error) {
+	base, err := e.peer(ctx, plan, feed, true)
+	if err != nil {
+		return "", nil, 0, err
+	}
+	var seen []float64
+	for _, extra := range []int{2, 3, 1, 4} {
+		name := "chain-" + strconv.Itoa(chainLength+extra)
+		longer, d, err := e.built(ctx, name, chain(chainRows, chainWidth, chainLength+extra, nil))
+		if err != nil {
+			return "", nil, 0, err
+		}
+		got, err := e.peer(ctx, longer, feed, true)
+		if err != nil {
+			return "", nil, 0, err
+		}
+		ratio := got.Compute / base.Compute
+		if ratio >= 1.04 && ratio <= 1.06 {
+			return longer, d, ratio, nil
+		}
+		seen = append(seen, ratio)
+	}
+	return "", nil, 0, fmt.Errorf("no chain is 4 to 6 %% slower by the independent loop: %v", seen)
+}
+
+// repeat alternates two engines many times in one child and counts a verdict.
+func (e *env) repeat(ctx context.Context, times int, want report.Change, base string, db *engine.Description, head string, dh *engine.Description, feed []tensor.Named) (int, map[string]report.Number, error) {
+	child, err := e.child(ctx)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer child.Close()
+	b, err := engine.Open(child, base, db, "0", e.work)
+	if err != nil {
+		return 0, nil, err
+	}
+	h, err := engine.Open(child, head, dh, "0", e.work)
+	if err != nil {
+		return 0, nil, err
+	}
+	count := 0
+	var ratios []float64
+	for range times {
+		x, y, err := engine.Alternate(b, h, feed, feed, engine.Alternation{Rounds: rounds, Block: block, CUDAGraph: true, WarmupIters: 20})
+		if err != nil {
+			return 0, nil, err
+		}
+		d := gate.ComparePairs(x, y, 0.01, 0.99)
+		if d.Change == want {
+			count++
+		}
+		if d.Ratio != nil {
+			ratios = append(ratios, float64(*d.Ratio))
+		}
+	}
+	s, err := measure.Summarize(ratios)
+	if err != nil {
+		return 0, nil, err
+	}
+	return count, map[string]report.Number{"ratio_min": s.Min, "ratio_p50": s.P50, "ratio_max": s.Max, "rounds": rounds, "block": block}, nil
+}
+
+type peerTiming struct {
+	Compute float64 `json:"compute_ms"`
+	Enqueue float64 `json:"enqueue_ms"`
+}
+
+// peer runs the independent loop.
+func (e *env) peer(ctx context.Context, plan string, feed []tensor.Named, graph bool) (peerTiming, error) {
+	type input struct {
+		Name  string  `json:"name"`
+		DType string  `json:"dtype"`
+		Shape []int64 `json:"shape"`
+		File  string  `json:"file"`
+	}
+	var inputs []input
+	for i, f := range feed {
+		path := filepath.Join(e.work, fmt.Sprintf("peer-%d.bin", i))
+		if err := os.WriteFile(path, f.Data, 0o600); err != nil {
+			return peerTiming{}, err
+		}
+		inputs = append(inputs, input{f.Name, string(f.DType), f.Shape, path})
+	}
+	arg, err := json.Marshal(map[string]any{"plan": plan, "graph": graph, "iters": 1000, "inputs": inputs})
+	if err != nil {
+		return peerTiming{}, err
+	}
+	out, err := proc.Output(ctx, proc.Command{Path: e.python, Args: []string{"bench/gpucheck/peer.py", string(arg)}, Env: os.Environ(), Stderr: os.Stderr})
+	if err != nil {
+		return peerTiming{}, err
+	}
+	var t peerTiming
+	return t, json.Unmarshal([]byte(out), &t)
+}
+
+// loopPart sets our benchmark beside the independent loop, on three engines that
+// the parts before have built.
+func loopPart(ctx context.Context, e *env) []Row {
+	var rows []Row
+	for _, of := range []struct{ part, config, precision string }{
+		{"digits-strong", "examples/digits/trtship.yaml", "fp32"},
+		{"encoder-strong", "bench/gpucheck/encoder/trtship.yaml", "fp16"},
+		{"resnet50-strong", "bench/gpucheck/resnet50/trtship.yaml", "fp16"},
+	} {
+		for _, graph := range []bool{false, true} {
+			subject := fmt.Sprintf("%s %s, CUDA graph %s", of.part, of.precision, map[bool]string{true: "on", false: "off"}[graph])
+			row, err := e.besideLoop(ctx, subject, of.part, of.config, of.precision, graph)
+			if err != nil {
+				rows = append(rows, broken("benchmark", subject, err)...)
+				continue
+			}
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// enginePlan finds the plan that a part left in its store.
+func (e *env) enginePlan(part, precision string) (string, *engine.Description, error) {
+	plans, err := filepath.Glob(filepath.Join(e.work, part, "store", "engine", "*", engine.PlanFile))
+	if err != nil {
+		return "", nil, err
+	}
+	for _, plan := range plans {
+		if d, err := engine.ReadDescription(plan); err == nil && d.Precision == precision {
+			return plan, d, nil
+		}
+	}
+	return "", nil, fmt.Errorf("part %s left no %s engine: run it first", part, precision)
+}
+
+// besideLoop measures in turns, ours and theirs, three times each.
+func (e *env) besideLoop(ctx context.Context, subject, part, path, precision string, graph bool) (Row, error) {
+	plan, d, err := e.enginePlan(part, precision)
+	if err != nil {
+		return Row{}, err
+	}
+	cfg, err := config.Load(path, config.Options{})
+	if err != nil {
+		return Row{}, err
+	}
+	feed, err := feedOf(cfg, d)
+	if err != nil {
+		return Row{}, err
+	}
+	var ours, theirs, enqueue, peerEnqueue []float64
+	for range 3 {
+		t, err := e.ours(ctx, plan, d, feed, graph)
+		if err != nil {
+			return Row{}, err
+		}
+		p, err := e.peer(ctx, plan, feed, graph)
+		if err != nil {
+			return Row{}, err
+		}
+		ours, theirs = append(ours, measure.Median(t.Phases["compute"])), append(theirs, p.Compute)
+		enqueue, peerEnqueue = append(enqueue, measure.Median(t.Phases["enqueue"])), append(peerEnqueue, p.Enqueue)
+	}
+	o, p := measure.Median(ours), measure.Median(theirs)
+	eo, ep := measure.Median(enqueue), measure.Median(peerEnqueue)
+	row := Row{Area: "benchmark", Subject: subject, Verdict: pass, Figures: map[string]report.Number{
+		"compute_ms": report.Number(o), "independent_compute_ms": report.Number(p), "ratio": report.Number(o / p),
+		"enqueue_ms": report.Number(eo), "independent_enqueue_ms": report.Number(ep),
+	}}
+	row.Detail = fmt.Sprintf("compute %.4f ms, by the independent loop %.4f ms (%+.2f %%); enqueue %+.1f µs", o, p, 100*(o/p-1), 1000*(eo-ep))
+	if o/p > 1.02 || o/p < 0.98 || eo-ep > 0.005 {
+		row.Verdict = fail
+	}
+	return row, nil
+}
+
+func (e *env) ours(ctx context.Context, plan string, d *engine.Description, feed []tensor.Named, graph bool) (engine.Timing, error) {
+	child, err := e.child(ctx)
+	if err != nil {
+		return engine.Timing{}, err
+	}
+	defer child.Close()
+	s, err := engine.Open(child, plan, d, "0", e.work)
+	if err != nil {
+		return engine.Timing{}, err
+	}
+	return s.Benchmark(engine.Load{Inputs: feed, Streams: 1, CUDAGraph: graph, WarmupIters: 200, Iters: 1000, MaxSeconds: 30})
+}
+
+// feedOf makes a feed of the profile's opt.
+func feedOf(cfg *config.Config, d *engine.Description) ([]tensor.Named, error) {
+	var feed []tensor.Named
+	for _, t := range d.Inputs() {
+		shape := t.Dims
+		if len(d.Profiles) > 0 {
+			if r, ok := d.Profiles[0][t.Name]; ok {
+				shape = r.Opt
+			}
+		}
+		var limits tensor.Range
+		for _, in := range cfg.Model.Inputs {
+			if in.Name == t.Name && len(in.Range) == 2 {
+				limits = tensor.Range{Low: string(in.Range[0]), High: string(in.Range[1])}
+			}
+		}
+		v, err := tensor.Generate(tensor.DType(t.DType), shape, limits, "gpucheck", t.Name)
+		if err != nil {
+			return nil, err
+		}
+		feed = append(feed, tensor.Named{Name: t.Name, Tensor: v})
+	}
+	return feed, nil
+}
