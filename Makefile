@@ -13,7 +13,7 @@ TEST_FLAGS ?=
 FUZZTIME ?= 20s
 COVER_FLOOR ?= 85
 
-.PHONY: help build setup demo test test-gpu check lint golden bench faults fuzz cover test-act gpu-check clean
+.PHONY: help build setup demo test test-gpu check lint golden bench faults fuzz cover test-act test-consumers gpu-check clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ cover: ## open the coverage of the last `make test` by line
 
 test-act: ## run the GitHub workflows and the action locally with act (needs Docker)
 	$(GO) test -timeout 60m -count=1 -tags act -run Act -v ./internal/github/...
+
+test-consumers: ## read our JUnit files with parsers that other tools use (needs node and npm)
+	.github/consumers/run
 
 gpu-check: test-gpu ## what to run on a machine with a GPU before a release
 

@@ -16,7 +16,7 @@ import (
 // bigGolden is above which a golden file is kept as its digest.
 const bigGolden = 128 << 10
 
-func TestWhatPeopleSeeInEverySituation(t *testing.T) {
+func TestGoldenOfWhatPeopleSeeInEverySituation(t *testing.T) {
 	for _, c := range reporttest.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
 			v := report.View{Report: c.Report, Baseline: c.Baseline, Gate: gate.Judge(c.Report, c.Baseline, gate.Options{Source: c.Source}), Links: report.Links{
