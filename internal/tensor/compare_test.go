@@ -143,7 +143,7 @@ func slowCompare(ref, got Tensor, rule Rule) slow {
 	s := slow{quantiles: map[int]float64{}, cosine: math.Inf(1), first: -1}
 	r, g := ref.Float64s(), got.Float64s()
 	var diffs []float64
-	sum, squares := new(big.Float).SetPrec(precision(len(r))), new(big.Float).SetPrec(precision(len(r)))
+	sum, squares := newAccumulator(len(r)), newAccumulator(len(r))
 	for i := range r {
 		equal := r[i] == g[i] || (r[i] != r[i] && g[i] != g[i] && rule.AllowNaN)
 		d := math.Abs(g[i] - r[i])
@@ -165,9 +165,8 @@ func slowCompare(ref, got Tensor, rule Rule) slow {
 			}
 		}
 		diffs = append(diffs, d)
-		x := new(big.Float).SetPrec(precision(len(r))).SetFloat64(d)
-		sum.Add(sum, x)
-		squares.Add(squares, new(big.Float).SetPrec(precision(len(r))).Mul(x, x))
+		sum.add(d, 1)
+		squares.add(d, d)
 		s.maxAbs = max(s.maxAbs, d)
 		if r[i] != 0 {
 			s.maxRel = max(s.maxRel, d/math.Abs(r[i]))
@@ -175,8 +174,8 @@ func slowCompare(ref, got Tensor, rule Rule) slow {
 	}
 	if s.finite > 0 {
 		n := new(big.Float).SetInt64(s.finite)
-		s.meanAbs, _ = new(big.Float).Quo(sum, n).Float64()
-		s.rmse, _ = new(big.Float).Sqrt(new(big.Float).Quo(squares, n)).Float64()
+		s.meanAbs, _ = new(big.Float).Quo(sum.value(), n).Float64()
+		s.rmse, _ = new(big.Float).Sqrt(new(big.Float).Quo(squares.value(), n)).Float64()
 		slices.Sort(diffs)
 		for _, q := range quantiles {
 			lo, frac := position(q, s.finite)
@@ -197,27 +196,50 @@ func slowCompare(ref, got Tensor, rule Rule) slow {
 	return s
 }
 
-// precision is exact for the small tensors, and far beyond float64 for those
-// that are only there to have several blocks.
-func precision(n int) uint {
+// accumulator sums exactly for small tensors; those that are only there to have
+// several blocks get a compensated sum, which is far better than 1e-12 too.
+type accumulator struct {
+	exact     *big.Float
+	sum, lost float64
+}
+
+func newAccumulator(n int) *accumulator {
 	if n > 10000 {
-		return 128
+		return &accumulator{}
 	}
-	return 2200
+	return &accumulator{exact: new(big.Float).SetPrec(4400)}
+}
+
+func (a *accumulator) add(x, y float64) {
+	if a.exact != nil {
+		p := new(big.Float).SetPrec(4400).SetFloat64(x)
+		a.exact.Add(a.exact, p.Mul(p, new(big.Float).SetFloat64(y)))
+		return
+	}
+	y = x*y - a.lost
+	t := a.sum + y
+	a.lost, a.sum = (t-a.sum)-y, t
+}
+
+func (a *accumulator) value() *big.Float {
+	if a.exact != nil {
+		return a.exact
+	}
+	return new(big.Float).SetPrec(200).SetFloat64(a.sum)
 }
 
 func exactCosine(r, g []float64) (float64, bool) {
-	f := func() *big.Float { return new(big.Float).SetPrec(precision(len(r))) }
-	dot, rr, gg := f(), f(), f()
+	dots, rrs, ggs := newAccumulator(len(r)), newAccumulator(len(r)), newAccumulator(len(r))
 	for i := range r {
 		if math.Abs(r[i]) > math.MaxFloat64 || math.Abs(g[i]) > math.MaxFloat64 || r[i] != r[i] || g[i] != g[i] || math.IsInf(g[i]-r[i], 0) {
 			continue
 		}
-		a, b := f().SetFloat64(r[i]), f().SetFloat64(g[i])
-		dot.Add(dot, f().Mul(a, b))
-		rr.Add(rr, f().Mul(a, a))
-		gg.Add(gg, f().Mul(b, b))
+		dots.add(r[i], g[i])
+		rrs.add(r[i], r[i])
+		ggs.add(g[i], g[i])
 	}
+	f := func() *big.Float { return new(big.Float).SetPrec(4400) }
+	dot, rr, gg := dots.value(), rrs.value(), ggs.value()
 	if rr.Sign() == 0 && gg.Sign() == 0 {
 		return 0, false
 	}
