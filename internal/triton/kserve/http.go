@@ -9,7 +9,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -27,6 +29,8 @@ type httpClient struct {
 	o      Options
 	base   string
 	client *http.Client
+	// outputs has, for each model asked in JSON, which outputs are half-precision.
+	outputs sync.Map
 }
 
 func openHTTP(o Options) *httpClient {
@@ -212,7 +216,14 @@ func (c *httpClient) control(ctx context.Context, what, path string, body []byte
 
 func (c *httpClient) Infer(ctx context.Context, r Request) (Response, error) {
 	what := "infer " + r.Model
-	head, raws, err := EncodeHTTP(r, c.o.JSON)
+	form := Form{Text: c.o.JSON}
+	if form.Text {
+		var err error
+		if form.BinaryOutputs, err = c.binaryOutputs(ctx, &r); err != nil {
+			return Response{}, err
+		}
+	}
+	head, raws, err := EncodeHTTP(r, form)
 	if err != nil {
 		return Response{}, failure.New(failure.Triton, "%s: %w", what, err)
 	}
@@ -230,6 +241,40 @@ func (c *httpClient) Infer(ctx context.Context, r Request) (Response, error) {
 		return Response{}, failure.New(failure.Triton, "%s over http: read the server's reply: %w", what, err)
 	}
 	return out, nil
+}
+
+// binaryOutputs asks once for a model's outputs and returns those that the
+// server does not write as JSON. The request then names its outputs, for which
+// of them is binary can only be said by name.
+func (c *httpClient) binaryOutputs(ctx context.Context, r *Request) (map[string]bool, error) {
+	key := r.Model + "/" + r.Version
+	known, ok := c.outputs.Load(key)
+	if !ok {
+		m, err := c.ModelMetadata(ctx, r.Model, r.Version)
+		if err != nil {
+			return nil, err
+		}
+		half := map[string]bool{}
+		for _, o := range m.GetOutputs() {
+			half[o.GetName()] = o.GetDatatype() == "FP16" || o.GetDatatype() == "BF16"
+		}
+		known, _ = c.outputs.LoadOrStore(key, half)
+	}
+	half := known.(map[string]bool)
+	needed := false
+	for _, is := range half {
+		needed = needed || is
+	}
+	if !needed {
+		return nil, nil
+	}
+	if len(r.Outputs) == 0 {
+		for name := range half {
+			r.Outputs = append(r.Outputs, name)
+		}
+		slices.Sort(r.Outputs)
+	}
+	return half, nil
 }
 
 // inferCall is call with a body in parts and its length known: a chunked body
@@ -277,17 +322,22 @@ func (c *httpClient) inferCall(ctx context.Context, what, path string, header ht
 	return b, reply.Header, nil
 }
 
+// Form says how tensors travel over HTTP.
+type Form struct {
+	Text          bool            // as JSON where the server takes it, else binary
+	BinaryOutputs map[string]bool // outputs that are asked for as binary all the same
+}
+
 // EncodeHTTP writes the JSON head of an inference request and lists the binary
-// tensors that follow it, in order. With asText, tensors go into the JSON where
-// the server takes them there, and outputs are asked for as JSON.
-func EncodeHTTP(r Request, asText bool) (head []byte, raws [][]byte, err error) {
+// tensors that follow it, in order.
+func EncodeHTTP(r Request, form Form) (head []byte, raws [][]byte, err error) {
 	b := make([]byte, 0, 512)
 	b = append(b, '{')
 	if r.ID != "" {
 		b = append(append(append(b, `"id":`...), quote(r.ID)...), ',')
 	}
 	b = append(b, `"parameters":{`...)
-	b = appendParameters(b, r, asText)
+	b = appendParameters(b, r, form.Text)
 	b = append(b, `},"inputs":[`...)
 	for i, in := range r.Inputs {
 		if i > 0 {
@@ -304,7 +354,7 @@ func EncodeHTTP(r Request, asText bool) (head []byte, raws [][]byte, err error) 
 		if err != nil {
 			return nil, nil, fmt.Errorf("input %s: %w", in.Name, err)
 		}
-		if asText && asJSON(in.Tensor) {
+		if form.Text && asJSON(in.Tensor) {
 			b = append(b, `,"data":`...)
 			b = append(appendData(b, in.Tensor), '}')
 			continue
@@ -314,7 +364,7 @@ func EncodeHTTP(r Request, asText bool) (head []byte, raws [][]byte, err error) 
 		raws = append(raws, raw)
 	}
 	b = append(b, ']')
-	b = appendOutputs(b, r.Outputs, asText)
+	b = appendOutputs(b, r.Outputs, form)
 	return append(b, '}'), raws, nil
 }
 
@@ -350,7 +400,7 @@ func appendShape(b []byte, shape []int64) []byte {
 	return append(b, ']')
 }
 
-func appendOutputs(b []byte, names []string, asText bool) []byte {
+func appendOutputs(b []byte, names []string, form Form) []byte {
 	if len(names) == 0 {
 		return b
 	}
@@ -361,7 +411,7 @@ func appendOutputs(b []byte, names []string, asText bool) []byte {
 		}
 		b = append(append(b, `{"name":`...), quote(n)...)
 		b = append(b, `,"parameters":{"binary_data":`...)
-		b = append(strconv.AppendBool(b, !asText), `}}`...)
+		b = append(strconv.AppendBool(b, !form.Text || form.BinaryOutputs[n]), `}}`...)
 	}
 	return append(b, ']')
 }
