@@ -44,15 +44,20 @@ func rank(v Verdict) int {
 	return len(Verdicts) // unknown verdicts are never good
 }
 
-// Of returns the worst verdict of checks; no check at all is Broken, for no
-// evidence is never a pass.
+// Of returns the worst verdict of checks. A check that was turned off is neutral
+// beside one that passed; no check at all is Broken, for no evidence is never a
+// pass.
 func Of(checks []Check) Verdict {
 	if len(checks) == 0 {
 		return Broken
 	}
-	worst := checks[0].Verdict
-	for _, c := range checks[1:] {
+	worst, passed := checks[0].Verdict, false
+	for _, c := range checks {
 		worst = Worst(worst, c.Verdict)
+		passed = passed || c.Verdict == Pass
+	}
+	if worst == Skip && passed {
+		return Pass
 	}
 	return worst
 }
