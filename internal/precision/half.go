@@ -161,7 +161,8 @@ func (h *half) openInputs() {
 		if h.types.of(name) != tensor.Float32 {
 			continue
 		}
-		if h.outer == nil && !h.KeepIO && !h.Emulate {
+		_, initial := h.index.Initializers[name] // a default that may be overridden keeps its type
+		if h.outer == nil && !h.KeepIO && !h.Emulate && !initial {
 			setElementType(v, h.code)
 			h.define(name, h.DType, name)
 			continue
