@@ -1,7 +1,6 @@
 package onnx
 
 import (
-	"bytes"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -352,5 +351,3 @@ func NewTensor(name string, d tensor.Tensor) *onnxpb.TensorProto {
 	t.RawData = append([]byte{}, d.Data...)
 	return t
 }
-
-func newBytesReaderAt(b []byte) io.ReaderAt { return bytes.NewReader(b) }

@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"io/fs"
@@ -180,6 +181,12 @@ func openRegular(dir, loc string) (*os.File, error) {
 // loading large ones. It fails for strings.
 func (m *Model) TensorReader(t *onnxpb.TensorProto) (*io.SectionReader, error) {
 	if t.GetDataLocation() != onnxpb.TensorProto_EXTERNAL {
+		if raw := t.GetRawData(); len(raw) > 0 {
+			if err := m.checkData("", t); err != nil {
+				return nil, located(err, m.Path)
+			}
+			return io.NewSectionReader(bytes.NewReader(raw), 0, int64(len(raw))), nil
+		}
 		d, err := m.TensorData(t)
 		if err != nil {
 			return nil, err
@@ -187,7 +194,7 @@ func (m *Model) TensorReader(t *onnxpb.TensorProto) (*io.SectionReader, error) {
 		if d.Strings != nil {
 			return nil, failure.New(failure.Model, "read %s: strings have no raw bytes", tensorName("", t))
 		}
-		return io.NewSectionReader(newBytesReaderAt(d.Data), 0, int64(len(d.Data))), nil
+		return io.NewSectionReader(bytes.NewReader(d.Data), 0, int64(len(d.Data))), nil
 	}
 	s, err := m.spanOf("", t)
 	if err != nil {

@@ -227,11 +227,10 @@ func (w *writer) encode(msg proto.Message, kind messageKind) ([]piece, error) {
 	return w.encodeFields(msg, kind)
 }
 
+// moved reports whether the data of t is written apart from its message: large
+// data is never copied into one.
 func (w *writer) moved(t *onnxpb.TensorProto) bool {
-	if t.GetDataLocation() == onnxpb.TensorProto_EXTERNAL {
-		return true
-	}
-	return w.external && len(t.GetRawData()) >= LargeTensor
+	return t.GetDataLocation() == onnxpb.TensorProto_EXTERNAL || len(t.GetRawData()) >= LargeTensor
 }
 
 // encodeTensor returns a tensor with its data behind it, or moves the data to the

@@ -212,11 +212,18 @@ func (a array) view(shape []int64, start int64, step []int64) array {
 	if n == 0 {
 		return out
 	}
-	index := make([]int64, len(shape))
+	// The last two axes are copied as a plane, the others counted through.
+	plane := [2]int64{1, 1}
+	planeStep := [2]int64{}
+	outer := max(0, len(shape)-2)
+	copy(plane[2-(len(shape)-outer):], shape[outer:])
+	copy(planeStep[2-(len(shape)-outer):], step[outer:])
+	size := plane[0] * plane[1]
+	index := make([]int64, outer)
 	from := start
-	for i := range n {
-		copy(out.data[i*w:(i+1)*w], a.data[from*w:])
-		for d := len(shape) - 1; d >= 0; d-- {
+	for to := int64(0); to < n; to += size {
+		a.copyPlane(out.data[to*w:(to+size)*w], from, plane, planeStep)
+		for d := outer - 1; d >= 0; d-- {
 			index[d]++
 			from += step[d]
 			if index[d] < shape[d] {
@@ -227,6 +234,55 @@ func (a array) view(shape []int64, start int64, step []int64) array {
 		}
 	}
 	return out
+}
+
+// block is the edge of the squares that a plane is copied in, so that neither
+// side of a transposition leaves the cache.
+const block = 32
+
+// copyPlane copies a plane of elements to dst, row by row.
+func (a array) copyPlane(dst []byte, from int64, size, step [2]int64) {
+	w := a.width()
+	if step[1] == 1 {
+		for r := range size[0] {
+			copy(dst[r*size[1]*w:(r+1)*size[1]*w], a.data[(from+r*step[0])*w:])
+		}
+		return
+	}
+	for r0 := int64(0); r0 < size[0]; r0 += block {
+		for c0 := int64(0); c0 < size[1]; c0 += block {
+			for r := r0; r < min(r0+block, size[0]); r++ {
+				src := (from + r*step[0] + c0*step[1]) * w
+				to := (r*size[1] + c0) * w
+				copyRun(dst[to:], a.data, run{src, min(block, size[1]-c0), step[1] * w, w})
+			}
+		}
+	}
+}
+
+// run is n elements of width bytes that lie skip bytes apart from byte at on.
+type run struct{ at, n, skip, width int64 }
+
+// copyRun copies a run to dst, without gaps.
+func copyRun(dst, src []byte, r run) {
+	le := binary.LittleEndian
+	switch r.width {
+	case 4:
+		for i := range r.n {
+			le.PutUint32(dst[4*i:], le.Uint32(src[r.at:]))
+			r.at += r.skip
+		}
+	case 8:
+		for i := range r.n {
+			le.PutUint64(dst[8*i:], le.Uint64(src[r.at:]))
+			r.at += r.skip
+		}
+	default:
+		for i := range r.n {
+			copy(dst[r.width*i:r.width*(i+1)], src[r.at:])
+			r.at += r.skip
+		}
+	}
 }
 
 // broadcastTo expands a to a shape that it broadcasts to.

@@ -1,6 +1,7 @@
 package passes
 
 import (
+	"encoding/binary"
 	"math"
 
 	"github.com/trtship/trtship/internal/onnx/graph"
@@ -135,24 +136,57 @@ func (f fusion) apply() (w, b *onnxpb.TensorProto) {
 		scale[i] = f.gamma[i] / math.Sqrt(v)
 		shift[i] = (f.bias[i]-f.mean[i])*scale[i] + f.beta[i]
 	}
-	values, _ := f.w.floats()
-	inner := product(f.w.shape[1:])
-	for i := range values {
-		c := int64(i) / inner
-		if f.transposed { // [in, out/group, ...]
-			perGroup := f.w.shape[0] / f.group
-			c = c/perGroup*f.w.shape[1] + int64(i)/product(f.w.shape[2:])%f.w.shape[1]
-		}
-		values[i] *= scale[c]
-	}
-	for _, list := range [][]float64{values, shift} {
-		for _, x := range list {
-			if math.IsNaN(x) || math.IsInf(x, 0) || math.Abs(x) > limitOf(f.w.typ) {
-				return nil, nil
-			}
+	for _, x := range shift {
+		if !(math.Abs(x) <= limitOf(f.w.typ)) {
+			return nil, nil
 		}
 	}
-	return fromFloats(f.w.typ, f.w.shape, values).tensor(), fromFloats(f.w.typ, []int64{int64(len(shift))}, shift).tensor()
+	if !f.scale(scale) {
+		return nil, nil
+	}
+	return f.w.tensor(), fromFloats(f.w.typ, []int64{int64(len(shift))}, shift).tensor()
+}
+
+// scale multiplies the weights, which f owns, by the factor of their channel.
+// It reports whether all of them stay finite.
+func (f fusion) scale(factor []float64) bool {
+	shape, ok := f.w.shape, true
+	if !f.transposed { // [out, in/group, ...]
+		row := product(shape[1:]) * f.w.width()
+		for c, x := range factor {
+			ok = f.w.scaleRun(f.w.data[int64(c)*row:int64(c+1)*row], x) && ok
+		}
+		return ok
+	}
+	row := product(shape[2:]) * f.w.width()
+	for in := range shape[0] { // [in, out/group, ...]
+		group := in / (shape[0] / f.group)
+		for out := range shape[1] {
+			at := (in*shape[1] + out) * row
+			ok = f.w.scaleRun(f.w.data[at:at+row], factor[group*shape[1]+out]) && ok
+		}
+	}
+	return ok
+}
+
+// scaleRun multiplies float32 or float64 elements in place.
+func (a array) scaleRun(b []byte, factor float64) bool {
+	le := binary.LittleEndian
+	ok := true
+	if a.typ == onnxpb.TensorProto_FLOAT {
+		for ; len(b) >= 4; b = b[4:] {
+			x := float32(float64(math.Float32frombits(le.Uint32(b))) * factor)
+			ok = ok && x-x == 0
+			le.PutUint32(b, math.Float32bits(x))
+		}
+		return ok
+	}
+	for ; len(b) >= 8; b = b[8:] {
+		x := math.Float64frombits(le.Uint64(b)) * factor
+		ok = ok && x-x == 0
+		le.PutUint64(b, math.Float64bits(x))
+	}
+	return ok
 }
 
 func limitOf(t onnxpb.TensorProto_DataType) float64 {
