@@ -27,9 +27,16 @@ const (
 // Engines measures TensorRT engines. What it could not measure is in the
 // skipped rows; an error means that nothing could be found out.
 type Engines interface {
-	Measure(ctx context.Context, engines []artifact.Artifact, out stage.Outputs) ([]report.Measurement, []report.SkippedRow, error)
+	Measure(ctx context.Context, engines []artifact.Artifact, out Workplace) ([]report.Measurement, []report.SkippedRow, error)
 	// Tools are the versions that decide the numbers, by name.
 	Tools(ctx context.Context) (map[string]string, error)
+}
+
+// Workplace is the part of stage.Outputs that a measurement needs.
+type Workplace interface {
+	Scratch(name string) (string, error)
+	Log() io.Writer
+	Progress(done, total int64, label string)
 }
 
 // Stage measures.

@@ -15,7 +15,6 @@ import (
 	"github.com/trtship/trtship/internal/gpu"
 	"github.com/trtship/trtship/internal/measure"
 	"github.com/trtship/trtship/internal/ort"
-	"github.com/trtship/trtship/internal/stage"
 	"github.com/trtship/trtship/internal/tensor"
 	"github.com/trtship/trtship/report"
 )
@@ -83,7 +82,7 @@ func (g *OnGPU) settings() []setting {
 
 // Measure measures every engine in every setting. Each engine has a child of its
 // own, so that its memory and its cold call are its own.
-func (g *OnGPU) Measure(ctx context.Context, engines []artifact.Artifact, out stage.Outputs) ([]report.Measurement, []report.SkippedRow, error) {
+func (g *OnGPU) Measure(ctx context.Context, engines []artifact.Artifact, out Workplace) ([]report.Measurement, []report.SkippedRow, error) {
 	var rows []report.Measurement
 	var skipped []report.SkippedRow
 	for _, a := range engines {
@@ -96,7 +95,7 @@ func (g *OnGPU) Measure(ctx context.Context, engines []artifact.Artifact, out st
 	return rows, skipped, nil
 }
 
-func (g *OnGPU) one(ctx context.Context, a artifact.Artifact, out stage.Outputs) (rows []report.Measurement, skipped []report.SkippedRow, err error) {
+func (g *OnGPU) one(ctx context.Context, a artifact.Artifact, out Workplace) (rows []report.Measurement, skipped []report.SkippedRow, err error) {
 	d, err := engine.ReadDescription(a.Dir)
 	if err != nil {
 		return nil, nil, err
@@ -119,7 +118,7 @@ func (g *OnGPU) one(ctx context.Context, a artifact.Artifact, out stage.Outputs)
 }
 
 // row measures one setting in a fresh child.
-func (g *OnGPU) row(ctx context.Context, a artifact.Artifact, d *engine.Description, s setting, out stage.Outputs) (report.Measurement, error) {
+func (g *OnGPU) row(ctx context.Context, a artifact.Artifact, d *engine.Description, s setting, out Workplace) (report.Measurement, error) {
 	feed, err := engineFeed(g.cfg, d, s.batch)
 	if err != nil {
 		return report.Measurement{}, err
@@ -215,4 +214,26 @@ func bounds(phases map[string]report.Stats) []string {
 		notes = append(notes, "transfer-bound: a copy takes as long as the computing")
 	}
 	return notes
+}
+
+// Side is one of two engines that are set against each other.
+type Side struct {
+	Session *engine.Session
+	Feed    []tensor.Named
+}
+
+// OpenSide loads an engine and makes its feed; batch 0 is the profile's opt.
+func OpenSide(child engine.Caller, cfg *config.Config, plan string, d *engine.Description, batch int, scratch string) (Side, error) {
+	if batch == 0 {
+		batch = 1
+		if _, opt, _, ok := cfg.BatchRange(0); ok {
+			batch = int(opt)
+		}
+	}
+	feed, err := engineFeed(cfg, d, batch)
+	if err != nil {
+		return Side{}, err
+	}
+	session, err := engine.Open(child, plan, d, cfg.TensorRT.Device, scratch)
+	return Side{Session: session, Feed: feed}, err
 }

@@ -1,0 +1,318 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trtship/trtship/internal/artifact"
+	"github.com/trtship/trtship/internal/engine"
+	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/gate"
+	"github.com/trtship/trtship/internal/pipeline"
+	"github.com/trtship/trtship/internal/store"
+	"github.com/trtship/trtship/internal/worker"
+	"github.com/trtship/trtship/report"
+	"github.com/trtship/trtship/stages/benchmark"
+)
+
+// planArg is an engine on the command line: a precision and a plan, whose
+// description lies beside it.
+type planArg struct {
+	precision, path string
+	description     *engine.Description
+}
+
+// parsePlan reads fp16:PATH, or a PATH whose description names the precision.
+func parsePlan(arg string) (planArg, error) {
+	p := planArg{path: arg}
+	if before, after, ok := strings.Cut(arg, ":"); ok && !strings.ContainsRune(before, '/') {
+		p.precision, p.path = before, after
+	}
+	d, err := engine.ReadDescription(p.path)
+	if err != nil {
+		return p, err
+	}
+	if p.precision == "" {
+		p.precision = d.Precision
+	}
+	if p.precision != d.Precision {
+		return p, failure.New(failure.Usage, "the engine is %s by its description, %s was said", d.Precision, p.precision).At(p.path).
+			WithHint("say --engine %s:%s", d.Precision, p.path)
+	}
+	p.description = d
+	return p, nil
+}
+
+// descriptionPath is where the description of a plan lies.
+func descriptionPath(plan string) string {
+	if filepath.Base(plan) == engine.PlanFile {
+		return filepath.Join(filepath.Dir(plan), engine.DescriptionFile)
+	}
+	return strings.TrimSuffix(plan, filepath.Ext(plan)) + ".json"
+}
+
+// give puts an engine in place of what build would make.
+func (s *step) giveEngine(ctx context.Context, p planArg) (artifact.Artifact, error) {
+	a, err := pipeline.Adopt(ctx, s.session.store, artifact.Engine, p.precision,
+		store.Source{Path: p.path, As: engine.PlanFile}, store.Source{Path: descriptionPath(p.path), As: engine.DescriptionFile})
+	if err == nil {
+		s.given[artifact.Engine] = append(s.given[artifact.Engine], a)
+	}
+	return a, err
+}
+
+func newValidateEngineCmd(a *app) *cobra.Command {
+	var precision, onnx string
+	c := &cobra.Command{
+		Use:   "engine CONFIG [ENGINE.plan]",
+		Short: "Compare TensorRT engines with the reference at every point of every profile (GPU)",
+		Long: `validate engine runs the engines that build makes, or ENGINE.plan, on the GPU and compares every
+output with the reference. The description that build wrote must lie beside the plan.`,
+		Args: positional(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			s, err := a.step(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			defer s.session.Close()
+			if onnx != "" {
+				if err := s.giveONNX(ctx, artifact.ONNX, "", onnx); err != nil {
+					return err
+				}
+			}
+			if len(args) == 2 {
+				arg := args[1]
+				if precision != "" {
+					arg = precision + ":" + arg
+				}
+				p, err := parsePlan(arg)
+				if err != nil {
+					return err
+				}
+				if _, err := s.giveEngine(ctx, p); err != nil {
+					return err
+				}
+			}
+			rep, _, err := s.run(ctx, "validate_engine")
+			if err == nil && !a.json {
+				a.printValidations(rep)
+			}
+			return err
+		},
+	}
+	c.Flags().StringVar(&precision, "precision", "", "precision of ENGINE.plan: fp32, fp16, bf16 or int8; that of its description by default")
+	c.Flags().StringVar(&onnx, "onnx", "", "use this ONNX `file` in place of an export")
+	return c
+}
+
+func newBenchmarkEngineCmd(a *app) *cobra.Command {
+	var engines []string
+	var output string
+	c := &cobra.Command{
+		Use:   "engine CONFIG --engine [PRECISION:]ENGINE.plan",
+		Short: "Measure TensorRT engines without a server: copies, compute, enqueueing (GPU)",
+		Long: `benchmark engine measures plans on the GPU for each pair of benchmark.batch_sizes and
+benchmark.concurrency (streams), with a CUDA graph and without. Compute and enqueue time are
+taken with the inputs on the device; copies and whole requests in a pass of their own.`,
+		Args: positional(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.benchmarkEngine(cmd.Context(), args[0], engines, output)
+		},
+	}
+	c.Flags().StringArrayVar(&engines, "engine", nil, "plan to measure, as `PRECISION:PATH`; may be given more than once")
+	c.Flags().StringVarP(&output, "output", "o", "", "write the report to this `file`, which must not exist; for benchmark compare")
+	return c
+}
+
+func (a *app) benchmarkEngine(ctx context.Context, config string, engines []string, output string) error {
+	if len(engines) == 0 {
+		return failure.New(failure.Usage, "no engine to measure").WithHint("name one with --engine fp16:engines/model.fp16.plan")
+	}
+	if err := refuseExisting(output); err != nil {
+		return err
+	}
+	s, err := a.step(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer s.session.Close()
+	if err := s.needGPU(ctx); err != nil {
+		return err
+	}
+	var arts []artifact.Artifact
+	for _, arg := range engines {
+		p, err := parsePlan(arg)
+		if err != nil {
+			return err
+		}
+		art, err := s.giveEngine(ctx, p)
+		if err != nil {
+			return err
+		}
+		arts = append(arts, art)
+	}
+	place, err := newHandWork(a)
+	if err != nil {
+		return err
+	}
+	defer place.remove()
+	rows, skipped, err := benchmark.NewOnGPU(s.session.cfg, s.gpuTools(ctx)).Measure(ctx, arts, place)
+	place.watch.Close()
+	if err != nil {
+		return err
+	}
+	snapshot, err := s.session.cfg.Snapshot(s.session.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	rep := s.session.report(ctx, snapshot)
+	return a.finishBenchmark(&rep, report.Benchmark{Rows: rows, Skipped: skipped}, output)
+}
+
+// needGPU refuses to start without a GPU and TensorRT: exit 3.
+func (s *step) needGPU(ctx context.Context) error {
+	if _, err := s.session.gpuMachine(ctx); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (s *step) gpuTools(ctx context.Context) benchmark.GPUTools {
+	t := s.session.tools(ctx)
+	return benchmark.GPUTools{
+		Start: func(ctx context.Context, log io.Writer, progress func(done, total int64, label string)) (benchmark.Child, error) {
+			return s.child(ctx, log, progress)
+		},
+		Versions: t.TensorRT, Read: t.Clocks,
+	}
+}
+
+// child starts a Python child that sees the GPU.
+func (s *step) child(ctx context.Context, log io.Writer, progress func(done, total int64, label string)) (*worker.Worker, error) {
+	t := s.session.tools(ctx)
+	return worker.Start(ctx, worker.Options{
+		Python: t.Python, Subject: s.session.cfg.Model.Name, CUDA: true, Log: log, Progress: progress, Env: t.GPUEnv,
+		Path: []string{s.session.cfg.Dir},
+	})
+}
+
+func newBenchmarkABCmd(a *app) *cobra.Command {
+	o := engine.Alternation{Rounds: 40, Block: 20, CUDAGraph: true, WarmupIters: 20}
+	confidence, batch := 0.99, 0
+	c := &cobra.Command{
+		Use:   "ab CONFIG BASE.plan HEAD.plan",
+		Short: "Set two engines against each other in turns on one GPU (GPU)",
+		Long: `benchmark ab loads both engines into one process and lets them run in turns, in blocks whose order
+alternates. What moves both (clocks, heat, other load) cancels in the ratio of each pair. The
+verdict is same, regressed, improved or unclear, from the confidence interval of the ratio and
+benchmark.margin; regressed is exit 12, unclear exit 13.`,
+		Args: positional(3, 3),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.benchmarkAB(cmd.Context(), args, o, confidence, batch)
+		},
+	}
+	c.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "rounds; each engine runs one block in each")
+	c.Flags().IntVar(&o.Block, "block", o.Block, "requests of a block")
+	c.Flags().BoolVar(&o.CUDAGraph, "cuda-graph", o.CUDAGraph, "run both engines as CUDA graphs")
+	c.Flags().Float64Var(&confidence, "confidence", confidence, "level of the interval")
+	c.Flags().IntVar(&batch, "batch", batch, "batch size; the profile's opt by default")
+	return c
+}
+
+func (a *app) benchmarkAB(ctx context.Context, args []string, o engine.Alternation, confidence float64, batch int) error {
+	s, err := a.step(ctx, args[0])
+	if err != nil {
+		return err
+	}
+	defer s.session.Close()
+	if err := s.needGPU(ctx); err != nil {
+		return err
+	}
+	scratch, err := os.MkdirTemp("", "trtship-ab-")
+	if err != nil {
+		return fmt.Errorf("make scratch folder: %w", err)
+	}
+	defer os.RemoveAll(scratch)
+	watch := a.observer()
+	child, err := s.child(ctx, io.Discard, func(done, total int64, label string) { watch.StageProgress("benchmark", done, total, label) })
+	if err != nil {
+		return err
+	}
+	defer child.Close()
+	sides := make([]benchmark.Side, 2)
+	for i, arg := range args[1:] {
+		p, err := parsePlan(arg)
+		if err != nil {
+			return err
+		}
+		if sides[i], err = benchmark.OpenSide(child, s.session.cfg, p.path, p.description, batch, scratch); err != nil {
+			return err
+		}
+	}
+	base, head, err := engine.Alternate(sides[0].Session, sides[1].Session, sides[0].Feed, sides[1].Feed, o)
+	watch.Close()
+	if err != nil {
+		return err
+	}
+	d := gate.ComparePairs(base, head, s.session.cfg.Benchmark.Margin, confidence)
+	d.Row, d.Metric, d.Unit, d.Better = filepath.Base(args[2])+" against "+filepath.Base(args[1]), "compute_p50_ms", "ms", "lower"
+	switch d.Change {
+	case report.Regressed:
+		a.done = failure.Regression
+	case report.Unclear:
+		a.done = failure.Incomplete
+	}
+	return a.printAB(d)
+}
+
+func (a *app) printAB(d report.Delta) error {
+	if a.json {
+		return a.printJSON(d)
+	}
+	t := a.table("engines", "base ms", "head ms", "ratio", "interval", "verdict")
+	number := func(n *report.Number) string {
+		if n == nil {
+			return ""
+		}
+		return fmt.Sprintf("%.4f", float64(*n))
+	}
+	t.AppendRow([]any{d.Row, number(d.Base), number(d.Head), number(d.Ratio), number(d.Low) + " to " + number(d.High), d.Change})
+	a.printTable(t)
+	if d.Detail != "" {
+		a.say("%s", d.Detail)
+	}
+	return nil
+}
+
+// handWork is the workplace of a measurement made by hand.
+type handWork struct {
+	dir   string
+	watch interface {
+		pipeline.Observer
+		Close()
+	}
+}
+
+func newHandWork(a *app) (*handWork, error) {
+	dir, err := os.MkdirTemp("", "trtship-")
+	if err != nil {
+		return nil, fmt.Errorf("make scratch folder: %w", err)
+	}
+	w := &handWork{dir: dir, watch: a.observer()}
+	w.watch.StageStarted(pipeline.StageInfo{Name: "benchmark", Title: "Measure engines", Total: 1})
+	return w, nil
+}
+
+func (w *handWork) Scratch(name string) (string, error) { return os.MkdirTemp(w.dir, name+"-") }
+func (w *handWork) Log() io.Writer                      { return io.Discard }
+func (w *handWork) Progress(done, total int64, label string) {
+	w.watch.StageProgress("benchmark", done, total, label)
+}
+func (w *handWork) remove() { _ = os.RemoveAll(w.dir) }
