@@ -238,8 +238,8 @@ func exactCosine(r, g []float64) (float64, bool) {
 		rrs.add(r[i], r[i])
 		ggs.add(g[i], g[i])
 	}
-	f := func() *big.Float { return new(big.Float).SetPrec(4400) }
-	dot, rr, gg := dots.value(), rrs.value(), ggs.value()
+	f := func() *big.Float { return new(big.Float).SetPrec(200) }
+	dot, rr, gg := f().Set(dots.value()), f().Set(rrs.value()), f().Set(ggs.value())
 	if rr.Sign() == 0 && gg.Sign() == 0 {
 		return 0, false
 	}
