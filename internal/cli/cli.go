@@ -90,7 +90,17 @@ Exit codes: docs/exit-codes.md, or ` + "`trtship help exit-codes`" + `.`,
 	root.SetOut(a.io.Stdout)
 	root.SetErr(a.io.Stderr)
 	root.SetVersionTemplate("trtship {{.Version}}\n")
+	args := a.args
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		if c.HasSubCommands() { // a flag of a command that does not exist
+			if _, rest, ferr := c.Root().Find(args); ferr == nil {
+				for _, word := range rest {
+					if !strings.HasPrefix(word, "-") {
+						return anyCommand(c, []string{word})
+					}
+				}
+			}
+		}
 		return failure.New(failure.Usage, "%w", err).WithHint("`%s --help` lists the flags", c.CommandPath())
 	})
 	p := root.PersistentFlags()
@@ -119,6 +129,7 @@ Exit codes: docs/exit-codes.md, or ` + "`trtship help exit-codes`" + `.`,
 
 // commands makes every command, one file each.
 var commands = []func(*app) *cobra.Command{
+	newPackageCmd, newLintCmd,
 	newRunCmd, newReportCmd, newInspectCmd, newValidateCmd, newRecheckCmd, newBenchmarkCmd, newLocateCmd, newGateCmd, newActionCmd, newCommentCmd,
 	newArtifactsCmd, newVersionCmd, newDoctorCmd, newInitCmd, newConfigCmd, newEnvCmd, newManCmd,
 }

@@ -38,6 +38,11 @@ var modelSteps = []modelStep{
 		stage: "calibrate", takes: artifact.OptimizedONNX, makes: artifact.CalibrationData,
 	},
 	{
+		use: "quantize CONFIG [MODEL.onnx]", short: "Write one graph for each precision: fp16, bf16, int8", group: "steps",
+		long:  "quantize writes the precisions of tensorrt.precisions into copies of the optimized graph, or of MODEL.onnx,\nand compares each with the reference in ONNX Runtime: a preview, for a CPU computes fp16 in fp32.",
+		stage: "quantize", takes: artifact.OptimizedONNX, makes: artifact.PrecisionONNX,
+	},
+	{
 		use: "build CONFIG [MODEL.onnx]", short: "Build TensorRT engines, one for each precision (GPU)", group: "steps",
 		long:  "build makes a plan for each of tensorrt.precisions from the optimized graph, or from MODEL.onnx, and\nits description beside it.",
 		stage: "build", takes: artifact.OptimizedONNX, makes: artifact.Engine,
@@ -85,8 +90,18 @@ func (a *app) modelStep(ctx context.Context, m modelStep, args []string, output 
 	if err != nil || output == "" {
 		return err
 	}
-	if m.makes == artifact.Engine {
+	switch m.makes {
+	case artifact.Engine:
 		return s.copyEngines(ctx, arts, output)
+	case artifact.PrecisionONNX:
+		for _, art := range arts {
+			if art.Kind == m.makes {
+				if err := s.copyOut(ctx, []artifact.Artifact{art}, m.makes, filepath.Join(output, art.Label), ""); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
 	}
 	return s.copyOut(ctx, arts, m.makes, output, m.file)
 }

@@ -77,12 +77,13 @@ func (s *step) run(ctx context.Context, name string) (*report.Report, []artifact
 	if a.json {
 		return rep, arts, a.printReport(rep)
 	}
-	a.printChecks(rep)
+	a.printChecks(rep, name)
 	return rep, arts, nil
 }
 
-// printChecks writes the checks of the stages that ran.
-func (a *app) printChecks(rep *report.Report) {
+// printChecks writes the checks of a stage, and what does not hold in those
+// before it.
+func (a *app) printChecks(rep *report.Report, stage string) {
 	t := a.table("stage", "check", "subject", "verdict", "got", "want")
 	var bad []report.Check
 	for _, s := range rep.Stages {
@@ -90,6 +91,9 @@ func (a *app) printChecks(rep *report.Report) {
 			continue
 		}
 		for _, c := range s.Checks {
+			if s.Name != stage && c.Verdict.Good() {
+				continue
+			}
 			_, id, _ := strings.Cut(c.ID, "/")
 			t.AppendRow([]any{s.Name, id, c.Subject.String(), c.Verdict, c.Got, c.Want})
 			if !c.Verdict.Good() {
