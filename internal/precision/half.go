@@ -17,6 +17,7 @@ type HalfOptions struct {
 	DType  tensor.DType // Float16 or BFloat16
 	KeepIO bool         // inputs and outputs stay float32
 	Keep   *Selection   // nodes that stay float32; may be nil
+	Only   *Selection   // if set, all other nodes stay float32
 	// Observed returns the largest magnitude seen of a value of the main graph;
 	// ok is false if it was not observed. It may be nil.
 	Observed func(name string) (largest float64, ok bool)

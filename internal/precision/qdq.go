@@ -20,6 +20,7 @@ type Int8Options struct {
 	PerChannel bool       // weights have one scale a channel
 	Exclude    *Selection // nodes that are not quantized; may be nil
 	Keep       *Selection // nodes that stay float32, and so are not quantized either; may be nil
+	Only       *Selection // if set, no other node is quantized
 	// HalfScales makes every scale one that float16 holds exactly, for a graph
 	// whose floating-point part becomes float16.
 	HalfScales bool
@@ -168,7 +169,7 @@ func (q *quantizer) plan() error {
 		}
 	}
 	for _, n := range q.graph.GetNode() {
-		if n.GetOpType() == "Add" && onnx.Domain(n.GetDomain()) == "" && !q.Exclude.Has(place, n) && !q.Keep.Has(place, n) {
+		if n.GetOpType() == "Add" && onnx.Domain(n.GetDomain()) == "" && !q.Exclude.Has(place, n) && !q.Keep.Has(place, n) && (q.Only == nil || q.Only.Has(place, n)) {
 			q.residual(n, quantized)
 		}
 	}
@@ -178,6 +179,8 @@ func (q *quantizer) plan() error {
 // excluded reports, and records, whether the settings forbid int8 for n.
 func (q *quantizer) excluded(p onnx.Place, n *onnxpb.NodeProto) bool {
 	switch {
+	case q.Only != nil && !q.Only.Has(p, n):
+		q.skip(n, "not asked for")
 	case q.Exclude.Has(p, n):
 		q.skip(n, "listed in int8_exclude")
 	case q.Keep.Has(p, n):

@@ -46,6 +46,9 @@ func (h *half) decide(n *onnxpb.NodeProto) (want tensor.DType, reason string) {
 	if reason := h.mustKeep(n); reason != "" {
 		return tensor.Float32, reason
 	}
+	if h.Only != nil && !h.Only.Has(h.place, n) {
+		return tensor.Float32, "not asked for"
+	}
 	if h.Keep.Has(h.place, n) {
 		h.markWide(n)
 		return tensor.Float32, "listed in keep_fp32"

@@ -5,11 +5,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/trtship/trtship/internal/precision"
 	"github.com/trtship/trtship/report"
 )
 
 // checks are those of a graph that was written.
-func (w *work) checks(g *Graph, seconds float64) []report.Check {
+func (w *work) checks(g *precision.Graph, seconds float64) []report.Check {
 	var out []report.Check
 	if g.Precision != "int8" || w.fallback() {
 		out = append(out, w.rangeCheck(g, seconds))
@@ -21,7 +22,7 @@ func (w *work) checks(g *Graph, seconds float64) []report.Check {
 }
 
 // rangeCheck names what a 16-bit type cannot hold.
-func (w *work) rangeCheck(g *Graph, seconds float64) report.Check {
+func (w *work) rangeCheck(g *precision.Graph, seconds float64) report.Check {
 	c := report.Check{
 		ID: checkRange, Subject: report.Subject{Precision: g.Precision}, Verdict: report.Pass, Seconds: seconds, Preview: true,
 		Want: "nothing beyond 65504, no constant that vanishes below 6e-8", Line: w.cfg.Lines["quantize.keep_fp32"],
@@ -63,7 +64,7 @@ func quoted(names []string) string {
 }
 
 // coverageCheck says how much of the graph computes in int8.
-func (w *work) coverageCheck(g *Graph, seconds float64) report.Check {
+func (w *work) coverageCheck(g *precision.Graph, seconds float64) report.Check {
 	c := report.Check{
 		ID: checkCoverage, Subject: report.Subject{Precision: g.Precision}, Verdict: report.Pass, Seconds: seconds, Preview: true,
 		Want: "every node that can", Got: fmt.Sprintf("%d nodes in int8, %d not", len(g.Quantized), len(g.Skipped)),

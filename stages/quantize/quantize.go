@@ -106,7 +106,7 @@ func (s *Stage) Run(ctx context.Context, in stage.Inputs, out stage.Outputs) ([]
 		if p == "fp32" {
 			continue // the optimized graph is that
 		}
-		v, got, err := w.precision(ctx, p)
+		v, got, err := w.one(ctx, p)
 		checks = append(checks, got...)
 		if err != nil {
 			return checks, fmt.Errorf("%s: %w", p, err)
@@ -185,7 +185,9 @@ func (w *work) observe(ctx context.Context) error {
 	if !slices.ContainsFunc(w.cfg.TensorRT.Precisions, half) {
 		return nil
 	}
-	got, err := Observe(ctx, w.lib, w.path, w.model, w.ref, w.cfg.Validation, w.out)
+	got, err := calibration.Observe(ctx, calibration.ObserveOptions{
+		Library: w.lib, Path: w.path, Model: w.model, Reference: w.ref, Validation: w.cfg.Validation, Log: w.out.Log(), Progress: w.out.Progress,
+	})
 	if err != nil {
 		return err
 	}
@@ -205,23 +207,11 @@ func (w *work) fallback() bool {
 	return w.cfg.TensorRT.Int8FP16Fallback && w.cfg.Target != "onnxruntime"
 }
 
-// Description is precision.json: what was done to the graph.
-type Description struct {
-	Precision string                 `json:"precision"`
-	Kept      []precision.Kept       `json:"kept_float32,omitempty"`
-	Ranges    []precision.OutOfRange `json:"out_of_range,omitempty"`
-	Quantized []string               `json:"quantized,omitempty"`
-	Skipped   []precision.Skipped    `json:"not_quantized,omitempty"`
-	Low       int                    `json:"nodes_16_bit"`
-	Casts     int                    `json:"casts"`
-	Notes     []string               `json:"notes,omitempty"`
-}
-
-// precision writes, publishes and validates one graph.
-func (w *work) precision(ctx context.Context, p string) (report.Validation, []report.Check, error) {
+// one writes, publishes and validates one graph.
+func (w *work) one(ctx context.Context, p string) (report.Validation, []report.Check, error) {
 	started := time.Now()
 	w.out.Progress(0, 0, p+": write graph")
-	g, err := Convert(w.model, Request{
+	g, err := precision.Convert(w.model, precision.Request{
 		Precision: p, Settings: w.cfg.Quantize, Fallback: w.fallback(), Scales: w.scales, Observed: w.largest,
 	})
 	if err != nil {
@@ -254,7 +244,7 @@ func (w *work) precision(ctx context.Context, p string) (report.Validation, []re
 
 // preview returns the graph that ONNX Runtime runs: the real one, or for
 // bfloat16 one that rounds in float32, since it has no kernels of that type.
-func (w *work) preview(g *Graph, graph string) (string, error) {
+func (w *work) preview(g *precision.Graph, graph string) (string, error) {
 	if g.Preview == nil {
 		return graph, nil
 	}
@@ -290,7 +280,7 @@ func (w *work) judge(ctx context.Context, p, graph string) (report.Validation, [
 	return v, checks, nil
 }
 
-func writeDescription(path string, d Description) error {
+func writeDescription(path string, d precision.Description) error {
 	b, err := json.MarshalIndent(d, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", DescriptionFile, err)

@@ -1,10 +1,9 @@
-package quantize
+package precision
 
 import (
 	"github.com/trtship/trtship/internal/config"
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/onnx"
-	"github.com/trtship/trtship/internal/precision"
 	"github.com/trtship/trtship/internal/tensor"
 )
 
@@ -15,6 +14,20 @@ type Request struct {
 	Fallback  bool               // the floating-point part of int8 is float16
 	Scales    map[string]float32 // for int8
 	Observed  func(tensor string) (largest float64, ok bool)
+	Only      *Selection // if set, all other nodes stay as they are
+	Emulate   bool       // the model itself is a graph that rounds in float32
+}
+
+// Description is precision.json: what was done to the graph.
+type Description struct {
+	Precision string       `json:"precision"`
+	Kept      []Kept       `json:"kept_float32,omitempty"`
+	Ranges    []OutOfRange `json:"out_of_range,omitempty"`
+	Quantized []string     `json:"quantized,omitempty"`
+	Skipped   []Skipped    `json:"not_quantized,omitempty"`
+	Low       int          `json:"nodes_16_bit"`
+	Casts     int          `json:"casts"`
+	Notes     []string     `json:"notes,omitempty"`
 }
 
 // Graph is a precision's graph.
@@ -26,8 +39,8 @@ type Graph struct {
 
 // Convert makes the graph of a precision.
 func Convert(m *onnx.Model, r Request) (*Graph, error) {
-	keep := precision.NewSelection("quantize.keep_fp32", r.Settings.KeepFP32)
-	half := precision.HalfOptions{DType: tensor.Float16, KeepIO: r.Settings.KeepIO, Keep: keep, Observed: r.Observed}
+	keep := NewSelection("quantize.keep_fp32", r.Settings.KeepFP32)
+	half := HalfOptions{DType: tensor.Float16, KeepIO: r.Settings.KeepIO, Keep: keep, Observed: r.Observed, Only: r.Only, Emulate: r.Emulate}
 	switch r.Precision {
 	case "fp16":
 		return halfGraph(m, r, half, "ONNX Runtime computes float16 in float32 on a CPU and rounds between operators: the preview says nothing about overflow inside of them")
@@ -37,8 +50,11 @@ func Convert(m *onnx.Model, r Request) (*Graph, error) {
 		if err != nil {
 			return nil, err
 		}
+		if r.Emulate {
+			return g, nil
+		}
 		half.Emulate = true
-		emulated, err := precision.ToHalf(m, half)
+		emulated, err := ToHalf(m, half)
 		if err != nil {
 			return nil, err
 		}
@@ -50,8 +66,8 @@ func Convert(m *onnx.Model, r Request) (*Graph, error) {
 	return nil, failure.New(failure.Usage, "precision %q is none of fp16, bf16, int8", r.Precision)
 }
 
-func halfGraph(m *onnx.Model, r Request, o precision.HalfOptions, note string) (*Graph, error) {
-	h, err := precision.ToHalf(m, o)
+func halfGraph(m *onnx.Model, r Request, o HalfOptions, note string) (*Graph, error) {
+	h, err := ToHalf(m, o)
 	if err != nil {
 		return nil, err
 	}
@@ -61,17 +77,17 @@ func halfGraph(m *onnx.Model, r Request, o precision.HalfOptions, note string) (
 	return g, nil
 }
 
-func (g *Graph) addHalf(h *precision.Half) {
+func (g *Graph) addHalf(h *Half) {
 	g.Kept, g.Ranges, g.Low, g.Casts = h.Kept, h.Ranges, h.Low, h.Casts
 	g.Notes = append(g.Notes, h.Notes...)
 }
 
 // int8Graph quantizes, and makes the rest float16 if that is asked for.
-func int8Graph(m *onnx.Model, r Request, half precision.HalfOptions) (*Graph, error) {
-	q, err := precision.ToInt8(m, precision.Int8Options{
-		Scales: r.Scales, PerChannel: r.Settings.PerChannel, HalfScales: r.Fallback,
-		Exclude: precision.NewSelection("quantize.int8_exclude", r.Settings.Exclude),
-		Keep:    precision.NewSelection("quantize.keep_fp32", r.Settings.KeepFP32),
+func int8Graph(m *onnx.Model, r Request, half HalfOptions) (*Graph, error) {
+	q, err := ToInt8(m, Int8Options{
+		Scales: r.Scales, PerChannel: r.Settings.PerChannel, HalfScales: r.Fallback, Only: r.Only,
+		Exclude: NewSelection("quantize.int8_exclude", r.Settings.Exclude),
+		Keep:    NewSelection("quantize.keep_fp32", r.Settings.KeepFP32),
 	})
 	if err != nil {
 		return nil, err
@@ -80,11 +96,11 @@ func int8Graph(m *onnx.Model, r Request, half precision.HalfOptions) (*Graph, er
 	if !r.Fallback {
 		return g, nil
 	}
-	raised, err := precision.RaiseOpset(q.Model)
+	raised, err := RaiseOpset(q.Model)
 	if err != nil {
 		return nil, err
 	}
-	h, err := precision.ToHalf(raised, half)
+	h, err := ToHalf(raised, half)
 	if err != nil {
 		return nil, err
 	}

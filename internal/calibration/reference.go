@@ -1,17 +1,16 @@
-package quantize
+package calibration
 
 import (
 	"context"
+	"io"
 	"iter"
 	"time"
 
-	"github.com/trtship/trtship/internal/calibration"
 	"github.com/trtship/trtship/internal/config"
 	"github.com/trtship/trtship/internal/dataset"
 	"github.com/trtship/trtship/internal/onnx"
 	"github.com/trtship/trtship/internal/ort"
 	"github.com/trtship/trtship/internal/precision"
-	"github.com/trtship/trtship/internal/stage"
 	"github.com/trtship/trtship/internal/tensor"
 	"github.com/trtship/trtship/internal/validation"
 )
@@ -58,38 +57,53 @@ func (f referenceFeeds) Batches(ctx context.Context, from int) iter.Seq2[dataset
 	}
 }
 
-var _ calibration.Feeds = referenceFeeds{}
+var _ Feeds = referenceFeeds{}
 
-// Observe runs a float graph over the feeds of the reference and returns the
-// largest magnitude of every activation; +Inf where one was infinite.
-func Observe(ctx context.Context, lib ort.Library, path string, m *onnx.Model, ref *validation.Reference, v config.Validation, out stage.Outputs) (map[string]float64, error) {
+// ObserveOptions says which graph is observed over which reference.
+type ObserveOptions struct {
+	Library    ort.Library
+	Path       string // of the float graph
+	Model      *onnx.Model
+	Reference  *validation.Reference
+	Validation config.Validation
+	Log        io.Writer
+	Progress   func(done, total int64, label string) // may be nil
+}
+
+// Observe runs a float graph over the feeds of a reference and returns the
+// largest finite magnitude of every activation.
+func Observe(ctx context.Context, o ObserveOptions) (map[string]float64, error) {
 	var names, ends []string
-	for _, a := range precision.Activations(m) {
+	for _, a := range precision.Activations(o.Model) {
 		if a.DType == tensor.Float32 {
 			names = append(names, a.Name)
 		}
 	}
-	feeds := referenceFeeds{ref: ref, inputs: map[string]bool{}}
-	for _, in := range m.Inputs() {
+	feeds := referenceFeeds{ref: o.Reference, inputs: map[string]bool{}}
+	for _, in := range o.Model.Inputs() {
 		ends, feeds.inputs[in.Name] = append(ends, in.Name), true
 	}
-	for _, o := range m.Outputs() {
-		ends = append(ends, o.Name)
+	for _, out := range o.Model.Outputs() {
+		ends = append(ends, out.Name)
 	}
 	if len(names) == 0 || feeds.count() == 0 {
 		return nil, nil
 	}
-	got, err := calibration.Collect(ctx, calibration.CollectOptions{
-		Library: lib, Model: path, Tensors: names, Interface: ends, Feeds: feeds, Samples: feeds.count(), Threads: max(v.Threads, 1),
-		Timeout: time.Duration(v.TimeoutS) * time.Second, Log: out.Log(),
-		Progress: func(done, total int64, _ string) { out.Progress(done, total, "observe values") },
+	progress := func(done, total int64, _ string) {
+		if o.Progress != nil {
+			o.Progress(done, total, "observe values")
+		}
+	}
+	got, err := Collect(ctx, CollectOptions{
+		Library: o.Library, Model: o.Path, Tensors: names, Interface: ends, Feeds: feeds, Samples: feeds.count(), Threads: max(o.Validation.Threads, 1),
+		Timeout: time.Duration(o.Validation.TimeoutS) * time.Second, Log: o.Log, Progress: progress,
 	})
 	if err != nil {
 		return nil, err
 	}
 	largest := make(map[string]float64, len(got.Observers))
-	for name, o := range got.Observers {
-		largest[name] = float64(o.AbsMax())
+	for name, v := range got.Observers {
+		largest[name] = float64(v.AbsMax())
 	}
 	return largest, nil
 }
