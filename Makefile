@@ -45,7 +45,7 @@ lint: ## gofumpt, go vet, staticcheck, actionlint
 	@bad=$$($(TOOLS) gofumpt -l $$(git ls-files '*.go' | grep -v '\.pb\.go$$')); test -z "$$bad" || { echo "gofumpt: $$bad"; exit 1; }
 	$(GO) vet ./...
 	$(TOOLS) staticcheck ./...
-	@if ls .github/workflows/*.yml >/dev/null 2>&1; then $(TOOLS) actionlint; fi
+	@if ls .github/workflows/*.yml >/dev/null 2>&1; then $(TOOLS) actionlint && $(TOOLS) actionlint -config-file .github/actionlint.yaml examples/workflows/*.yml; fi
 
 golden: ## write the golden files: docs, schema, action.yml, expected outputs
 	$(GO) test -run 'Golden|Current' $$($(GO) list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | awk '/internal\/testkit( |$$)/{print $$1}') -update

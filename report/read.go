@@ -38,21 +38,30 @@ func Decode(b []byte) (*Report, error) {
 	return r, nil
 }
 
-// ReadGate reads a gate.json.
+// ReadGate reads the gate.json at path.
 func ReadGate(path string) (*Gate, error) {
 	b, err := readBounded(path)
 	if err != nil {
 		return nil, fmt.Errorf("read gate result: %w", err)
 	}
-	g := new(Gate)
-	if err := decode(b, g); err != nil {
+	g, err := DecodeGate(b)
+	if err != nil {
 		return nil, fmt.Errorf("read gate result %s: %w", path, err)
 	}
+	return g, nil
+}
+
+// DecodeGate reads a gate's result from the bytes of a gate.json.
+func DecodeGate(b []byte) (*Gate, error) {
+	g := new(Gate)
+	if err := decode(b, g); err != nil {
+		return nil, err
+	}
 	if g.Format != GateFormat {
-		return nil, fmt.Errorf("read gate result %s: format is %q, want %q", path, g.Format, GateFormat)
+		return nil, fmt.Errorf("format is %q, want %q", g.Format, GateFormat)
 	}
 	if !known(g.Verdict) {
-		return nil, fmt.Errorf("read gate result %s: verdict %q is none of %v", path, g.Verdict, Verdicts)
+		return nil, fmt.Errorf("verdict %q is none of %v", g.Verdict, Verdicts)
 	}
 	return g, nil
 }

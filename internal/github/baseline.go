@@ -9,8 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -292,44 +290,40 @@ func readArtifact(b []byte) (*report.Report, *report.Gate, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("its artifact is no zip file: %w", err)
 	}
-	dir, err := os.MkdirTemp("", "trtship-baseline-")
+	text, err := unpack(z, "report.json")
 	if err != nil {
 		return nil, nil, err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
-	for _, name := range []string{"report.json", "gate.json"} {
-		if err := unpack(z, name, filepath.Join(dir, name)); err != nil {
-			return nil, nil, err
-		}
-	}
-	r, err := report.Read(filepath.Join(dir, "report.json"))
+	r, err := report.Decode(text)
 	if err != nil {
+		return nil, nil, fmt.Errorf("its report.json: %w", err)
+	}
+	if text, err = unpack(z, "gate.json"); err != nil {
 		return nil, nil, err
 	}
-	g, err := report.ReadGate(filepath.Join(dir, "gate.json"))
-	return r, g, err
+	g, err := report.DecodeGate(text)
+	if err != nil {
+		return nil, nil, fmt.Errorf("its gate.json: %w", err)
+	}
+	return r, g, nil
 }
 
-// unpack writes the one file of a name, however much it claims to hold.
-func unpack(z *zip.Reader, name, path string) error {
+// unpack returns the one file of a name, however much the zip file claims to hold.
+func unpack(z *zip.Reader, name string) ([]byte, error) {
 	for _, f := range z.File {
 		if f.Name != name {
 			continue
 		}
 		in, err := f.Open()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer in.Close() //nolint:errcheck // only read
-		out, err := os.Create(path)
-		if err != nil {
-			return err
+		b, err := io.ReadAll(io.LimitReader(in, report.MaxBytes+1))
+		if err == nil && len(b) > report.MaxBytes {
+			err = fmt.Errorf("its %s has more than %d bytes", name, report.MaxBytes)
 		}
-		n, err := io.Copy(out, io.LimitReader(in, maxDownload+1))
-		if err == nil && n > maxDownload {
-			err = fmt.Errorf("%s has more than %d bytes", name, maxDownload)
-		}
-		return errors.Join(err, out.Close())
+		return b, err
 	}
-	return fmt.Errorf("its artifact holds no %s", name)
+	return nil, fmt.Errorf("its artifact holds no %s", name)
 }
