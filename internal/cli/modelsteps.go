@@ -33,11 +33,6 @@ var modelSteps = []modelStep{
 		stage: "optimize", takes: artifact.ONNX, makes: artifact.OptimizedONNX, file: "model.onnx",
 	},
 	{
-		use: "calibrate CONFIG [MODEL.onnx]", short: "Gather activation ranges and write TensorRT's calibration cache", group: "steps",
-		long:  "calibrate runs the float graph (the optimized one, or MODEL.onnx) over the data set and writes\ncalibration.cache with a sidecar that says what it was made from.",
-		stage: "calibrate", takes: artifact.OptimizedONNX, makes: artifact.CalibrationData,
-	},
-	{
 		use: "quantize CONFIG [MODEL.onnx]", short: "Write one graph for each precision: fp16, bf16, int8", group: "steps",
 		long:  "quantize writes the precisions of tensorrt.precisions into copies of the optimized graph, or of MODEL.onnx,\nand compares each with the reference in ONNX Runtime: a preview, for a CPU computes fp16 in fp32.",
 		stage: "quantize", takes: artifact.OptimizedONNX, makes: artifact.PrecisionONNX,
