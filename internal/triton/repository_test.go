@@ -1,0 +1,113 @@
+package triton_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/triton"
+	"github.com/trtship/trtship/internal/triton/tritonpb"
+	"github.com/trtship/trtship/internal/triton/tritontest"
+)
+
+func content(t *testing.T, text string) triton.Content {
+	t.Helper()
+	dir := t.TempDir()
+	tritontest.Write(t, dir, "m", text)
+	return triton.Content{Config: &tritonpb.ModelConfig{Name: "m", Backend: "onnxruntime"}, Files: map[string]string{"model.onnx": filepath.Join(dir, "m"), "sub/model.data": filepath.Join(dir, "m")}}
+}
+
+func TestVersionsAreAddedAndNeverOverwritten(t *testing.T) {
+	repository := filepath.Join(t.TempDir(), "models")
+	for want, text := range []string{"one", "two"} {
+		v, err := triton.Add(repository, content(t, text))
+		if err != nil || v != want+1 {
+			t.Fatalf("version %d, %v", v, err)
+		}
+	}
+	c := content(t, "three")
+	c.Version = 1
+	_, err := triton.Add(repository, c)
+	if failure.CodeOf(err) != failure.Artifact || !strings.Contains(err.Error(), "version 1 of m is already there") {
+		t.Errorf("got %v", err)
+	}
+	if b, _ := os.ReadFile(filepath.Join(repository, "m", "1", "model.onnx")); string(b) != "one" {
+		t.Errorf("version 1 holds %q", b)
+	}
+	c.Version = 7
+	if v, err := triton.Add(repository, c); err != nil || v != 7 {
+		t.Errorf("%d %v", v, err)
+	}
+	m, err := triton.OnlyModel(repository)
+	if err != nil || m.Newest() != "7" || len(m.Versions) != 3 {
+		t.Errorf("%+v %v", m, err)
+	}
+	entries, _ := os.ReadDir(filepath.Join(repository, "m"))
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") {
+			t.Errorf("%s is left over", e.Name())
+		}
+	}
+}
+
+func TestAFailedCopyLeavesNoVersion(t *testing.T) {
+	repository := t.TempDir()
+	c := content(t, "x")
+	c.Files["other"] = filepath.Join(t.TempDir(), "missing")
+	if _, err := triton.Add(repository, c); failure.CodeOf(err) != failure.Artifact {
+		t.Errorf("got %v", err)
+	}
+	if v, err := triton.Versions(filepath.Join(repository, "m")); err != nil || len(v) != 0 {
+		t.Errorf("%v %v", v, err)
+	}
+}
+
+func TestAFlippedByteAndAMissingFileAreFound(t *testing.T) {
+	repository := t.TempDir()
+	if _, err := triton.Add(repository, content(t, "weights")); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(repository, "m")
+	if bad, err := triton.Verify(dir); err != nil || len(bad) != 0 {
+		t.Fatalf("%v %v", bad, err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "1", "model.onnx"), []byte("weightt"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "1", "sub", "model.data")); err != nil {
+		t.Fatal(err)
+	}
+	bad, err := triton.Verify(dir)
+	if err != nil || len(bad) != 2 || bad[0] != "1/model.onnx differs from the manifest" || bad[1] != "1/sub/model.data is missing" {
+		t.Errorf("%v %v", bad, err)
+	}
+}
+
+func TestModelNamesThatCannotBeFolders(t *testing.T) {
+	for _, name := range []string{"", "a/b", "..", ".a", "-a", "a b", "a:b", "\u00e4"} {
+		c := content(t, "x")
+		c.Config.Name = name
+		if _, err := triton.Add(t.TempDir(), c); failure.CodeOf(err) != failure.Usage {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+func TestSeveralModelsAreNotOne(t *testing.T) {
+	repository := t.TempDir()
+	for _, n := range []string{"a", "b"} {
+		c := content(t, "x")
+		c.Config.Name = n
+		if _, err := triton.Add(repository, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := triton.OnlyModel(repository); failure.CodeOf(err) != failure.Artifact || !strings.Contains(err.Error(), "2 models (a, b)") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := triton.Models(filepath.Join(repository, "none")); failure.CodeOf(err) != failure.Artifact {
+		t.Errorf("got %v", err)
+	}
+}
