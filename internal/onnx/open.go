@@ -120,6 +120,9 @@ func sniff(r io.ReaderAt, size int64) error {
 	case strings.HasPrefix(text, "{"), strings.HasPrefix(text, "["):
 		return failure.New(failure.Model, "read model: is JSON text")
 	}
+	if isText(head) {
+		return failure.New(failure.Model, "read model: is a text file")
+	}
 	for _, k := range signatures {
 		if len(head) >= k.at+len(k.magic) && string(head[k.at:k.at+len(k.magic)]) == k.magic {
 			e := failure.New(failure.Model, "read model: is %s", k.what)
@@ -130,6 +133,17 @@ func sniff(r io.ReaderAt, size int64) error {
 		}
 	}
 	return nil
+}
+
+// isText reports whether b could be ASCII text. Every model holds control
+// characters early on.
+func isText(b []byte) bool {
+	for _, c := range b {
+		if c < ' ' && c != '\n' && c != '\r' && c != '\t' || c >= 0x7f {
+			return false
+		}
+	}
+	return true
 }
 
 var signatures = []struct {

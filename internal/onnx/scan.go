@@ -94,7 +94,7 @@ func (s *scanner) next(kind messageKind, off, end int64) (field, error) {
 	}
 	num, typ, n := protowire.ConsumeTag(b)
 	if n < 0 {
-		return field{}, s.bad(kind, off, end)
+		return field{}, s.bad(kind, off, end, n)
 	}
 	f := field{num: num, typ: typ, head: off, start: off + int64(n)}
 	b = b[n:]
@@ -102,7 +102,7 @@ func (s *scanner) next(kind messageKind, off, end int64) (field, error) {
 	case protowire.VarintType:
 		_, n = protowire.ConsumeVarint(b)
 		if n < 0 {
-			return field{}, s.bad(kind, off, end)
+			return field{}, s.bad(kind, off, end, n)
 		}
 		f.end = f.start + int64(n)
 	case protowire.Fixed32Type:
@@ -112,15 +112,15 @@ func (s *scanner) next(kind messageKind, off, end int64) (field, error) {
 	case protowire.BytesType:
 		length, n := protowire.ConsumeVarint(b)
 		if n < 0 {
-			return field{}, s.bad(kind, off, end)
+			return field{}, s.bad(kind, off, end, n)
 		}
 		f.start += int64(n)
 		if length > uint64(1<<62) {
-			return field{}, s.bad(kind, off, end)
+			return field{}, s.bad(kind, off, end, 0)
 		}
 		f.end = f.start + int64(length)
 	default:
-		return field{}, s.bad(kind, off, end)
+		return field{}, s.bad(kind, off, end, 0)
 	}
 	if f.end <= end {
 		return f, nil
@@ -132,15 +132,15 @@ func (s *scanner) next(kind messageKind, off, end int64) (field, error) {
 		}
 		return field{}, fmt.Errorf("is cut off at byte %d: %s at byte %d needs %d bytes", s.size, what, off, f.end-f.start)
 	}
-	return field{}, s.bad(kind, off, end)
+	return field{}, s.bad(kind, off, end, 0)
 }
 
-// bad describes bytes that are no field.
-func (s *scanner) bad(kind messageKind, off, end int64) error {
+// bad describes bytes that are no field. code is what protowire said, if it did.
+func (s *scanner) bad(kind messageKind, off, end int64, code int) error {
 	switch {
 	case kind == kindModel && s.graph:
 		return fmt.Errorf("has %d bytes after its end, at byte %d, that are no ONNX", s.size-off, off)
-	case end == s.size && s.size-off < binary.MaxVarintLen64 && off > 0:
+	case end == s.size && off > 0 && code < 0 && errors.Is(protowire.ParseError(code), io.ErrUnexpectedEOF):
 		return fmt.Errorf("is cut off at byte %d", s.size)
 	case kind == kindModel:
 		return fmt.Errorf("is no ONNX: bad field at byte %d", off)
