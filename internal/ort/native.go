@@ -7,8 +7,6 @@ import (
 	"runtime"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
-
 	"github.com/trtship/trtship/internal/tensor"
 )
 
@@ -137,19 +135,19 @@ func loadNative(path string) (*native, error) {
 
 // openNative opens the shared library and reads its version and functions.
 func openNative(path string) (*native, error) {
-	lib, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	lib, err := dlopen(path)
 	if err != nil {
 		return nil, err
 	}
-	base, err := purego.Dlsym(lib, "OrtGetApiBase")
+	base, err := dlsym(lib, "OrtGetApiBase")
 	if err != nil {
 		return nil, fmt.Errorf("%s is no ONNX Runtime library: %w", path, err)
 	}
-	table, _, _ := purego.SyscallN(base)
+	table, _, _ := syscallN(base)
 	fns := (*[2]uintptr)(pointer(table)) // GetApi, GetVersionString
-	text, _, _ := purego.SyscallN(fns[1])
+	text, _, _ := syscallN(fns[1])
 	n := &native{version: goString(text)}
-	api, _, _ := purego.SyscallN(fns[0], apiVersion)
+	api, _, _ := syscallN(fns[0], apiVersion)
 	if api == 0 {
 		return nil, fmt.Errorf("ONNX Runtime %s is older than 1.%d, the oldest that can be used", n.version, apiVersion)
 	}
@@ -163,12 +161,12 @@ func openNative(path string) (*native, error) {
 //
 //go:uintptrescapes
 func (n *native) call(fn int, args ...uintptr) error {
-	status, _, _ := purego.SyscallN(n.api[fn], args...)
+	status, _, _ := syscallN(n.api[fn], args...)
 	if status == 0 {
 		return nil
 	}
-	code, _, _ := purego.SyscallN(n.api[fnGetErrorCode], status)
-	text, _, _ := purego.SyscallN(n.api[fnGetErrorMessage], status)
+	code, _, _ := syscallN(n.api[fnGetErrorCode], status)
+	text, _, _ := syscallN(n.api[fnGetErrorMessage], status)
 	err := &statusError{Code: int(int32(code)), Message: goString(text)}
 	n.release(fnReleaseStatus, status)
 	return err
@@ -176,7 +174,7 @@ func (n *native) call(fn int, args ...uintptr) error {
 
 func (n *native) release(fn int, handle uintptr) {
 	if handle != 0 {
-		purego.SyscallN(n.api[fn], handle)
+		syscallN(n.api[fn], handle)
 	}
 }
 
