@@ -105,10 +105,6 @@ func (a *app) printCacheVerdict(path string, v *calibration.Verdict) error {
 	}
 	if v.OK() {
 		a.print("  matches\n")
-		return nil
-	}
-	for _, p := range v.Problems {
-		a.print("  %s: %s\n", p.Kind, p)
 	}
 	return v.Err(path)
 }

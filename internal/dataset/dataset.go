@@ -271,18 +271,24 @@ func (s *Set) read(ctx context.Context, at int) (Batch, error) {
 		}
 		b.Tensors = append(b.Tensors, tensor.Named{Name: in.Name, Tensor: tensor.Zeros(in.DType, append([]int64{int64(n)}, first[k]...)...)})
 	}
-	g, ctx := errgroup.WithContext(ctx)
+	var g errgroup.Group
 	g.SetLimit(2)
+	errs := make([]error, n) // so that always the first bad sample is named
 	for i := range n {
 		g.Go(func() error {
-			if err := ctx.Err(); err != nil {
-				return err
+			if errs[i] = ctx.Err(); errs[i] == nil {
+				errs[i] = s.readSample(at+i, i, &b)
 			}
-			return s.readSample(at+i, i, &b)
+			return nil
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return Batch{}, err
+	}
+	for _, err := range errs {
+		if err != nil {
+			return Batch{}, err
+		}
 	}
 	return b, nil
 }
