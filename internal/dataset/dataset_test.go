@@ -621,6 +621,7 @@ func TestReadingStopsWithItsContext(t *testing.T) {
 	}
 	defer s.Close()
 	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	var last error
 	for _, err := range s.Batches(ctx, 0) {
 		last = err
