@@ -84,7 +84,14 @@ func (c Comparison) Metrics() map[string]float64 {
 	if c.Elements == 0 || c.RefType == String || c.RefType == Bool {
 		return m
 	}
-	m["max_abs"], m["mean_abs"] = c.MaxAbs, c.MeanAbs
+	m["max_abs"] = c.MaxAbs
+	if c.Rows > 0 {
+		m["top1"] = c.Top1
+	}
+	if c.Finite == 0 {
+		return m
+	}
+	m["mean_abs"] = c.MeanAbs
 	if c.Exact() {
 		return m
 	}
@@ -99,9 +106,6 @@ func (c Comparison) Metrics() map[string]float64 {
 	}
 	if c.Cosines > 0 {
 		m["cosine_min"] = c.CosineMin
-	}
-	if c.Rows > 0 {
-		m["top1"] = c.Top1
 	}
 	if c.KLRows > 0 {
 		m["kl"] = c.KL
