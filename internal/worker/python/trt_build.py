@@ -7,6 +7,7 @@ import time
 
 import cuda
 import trt_versions
+from trtship_errors import MISSING, Failure, first_line
 
 
 class BuildError(RuntimeError):
@@ -18,8 +19,14 @@ class BuildError(RuntimeError):
 
 
 def load_tensorrt():
-    import tensorrt  # late: the torch half must not need it
-
+    """The module, imported late: the torch half must not need it."""
+    try:
+        import tensorrt
+    except ImportError as err:
+        raise Failure(
+            MISSING, "missing", f"tensorrt cannot be imported: {first_line(err)}", cause=err,
+            hint="install TensorRT's Python bindings and libraries for this interpreter; trtship doctor shows what is there",
+        ) from err
     return tensorrt
 
 
