@@ -13,6 +13,7 @@ type LoadError struct {
 	Model   string // directory or model name
 	Version string // empty if the model as a whole
 	Text    string
+	Backend bool     // a backend refused it, not the server's core
 	Parser  []string // what the text-format parser said about config.pbtxt
 }
 
@@ -85,14 +86,15 @@ func parseLog(text string) logReport {
 }
 
 func loadError(text string) (LoadError, bool) {
+	backend := strings.Contains(text, "TritonModelException: ") || strings.Contains(text, "unable to find backend library")
 	if m := loadVersion.FindStringSubmatch(text); m != nil {
-		return LoadError{Model: m[1], Version: m[2], Text: clean(m[3])}, true
+		return LoadError{Model: m[1], Version: m[2], Text: clean(m[3]), Backend: backend}, true
 	}
 	if m := loadModel.FindStringSubmatch(text); m != nil {
-		return LoadError{Model: m[1], Text: clean(m[2])}, true
+		return LoadError{Model: m[1], Text: clean(m[2]), Backend: backend}, true
 	}
 	if m := pollFailed.FindStringSubmatch(text); m != nil {
-		return LoadError{Model: m[1], Text: clean(m[2])}, true
+		return LoadError{Model: m[1], Text: clean(m[2]), Backend: backend}, true
 	}
 	return LoadError{}, false
 }

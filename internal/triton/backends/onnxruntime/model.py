@@ -97,6 +97,9 @@ def check(config, session):
             raise pb_utils.TritonModelException(
                 f"unable to load model '{name}', configuration expects {expected} inputs, model provides {len(real)}")
         for io in declared:
+            if kind == "input" and io.get("optional") and batching:
+                raise pb_utils.TritonModelException(
+                    f"unable to load model '{name}', optional input '{io['name']}' is not supported for models that support batching")
             if io["name"] not in real:
                 raise pb_utils.TritonModelException(
                     f"unexpected inference {kind} '{io['name']}', allowed {kind}s are: {', '.join(real)}")
