@@ -47,7 +47,6 @@ func run(ctx context.Context, o Options, target string, given Given) (*report.Re
 	if err := r.openDir(); err != nil {
 		return nil, nil, err
 	}
-	defer r.dir.close()
 	o.Observer.RunStarted(r.id, r.dir.path)
 	r.lacking = probe(ctx, o, steps)
 	stop := error(nil)

@@ -50,8 +50,6 @@ type runDir struct {
 	path string
 }
 
-func (d *runDir) close() {}
-
 var (
 	runMade     = failpoint.New("pipeline.run.made")
 	runManifest = failpoint.New("pipeline.run.manifest")
