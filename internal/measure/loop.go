@@ -155,7 +155,7 @@ func (l Loop) round(ctx context.Context, requests []Request, n int, deadline tim
 	)
 	start := time.Now()
 	for w, request := range requests {
-		own[w] = make([]Sample, 0, n)
+		own[w] = make([]Sample, 0, min(n, 1<<14)) // n may be as good as endless
 		wg.Go(func() {
 			for range n {
 				if ctx.Err() != nil || (!deadline.IsZero() && time.Now().After(deadline)) {
