@@ -24,6 +24,8 @@ def export_model(module, model, params):
         warnings.simplefilter("always")
         try:
             write(adapter, tuple(tensors), model["inputs"], outputs, os.path.join(params["dir"], RAW), params)
+        except Failure:
+            raise
         except (Exception, SystemExit) as err:
             raise explain(err, params["dynamo"]) from err
     return {
@@ -45,9 +47,10 @@ def explain(err, dynamo):
     text = str(err)
     if dynamo and ("Constraints violated" in text or "specialized" in text.lower()):
         hint = "a dimension that is declared dynamic becomes a constant in forward, e.g. by int(x.shape[0]): compute with the shape itself"
-    cause = err.__cause__ or err
-    return Failure(EXPORT, "export", f"torch.onnx.export: {first_line(err)}", hint=hint, cause=err,
-                   details=[("cause", first_line(cause)), ("torch", text[:4000])])
+    cause = err
+    while cause.__cause__ is not None:  # the exporter's own words are about its steps
+        cause = cause.__cause__
+    return Failure(EXPORT, "export", f"torch.onnx.export: {first_line(cause)}", hint=hint, cause=err, details=[("torch", text[:4000])])
 
 
 def symbols(rows, key):
@@ -56,7 +59,7 @@ def symbols(rows, key):
 
 def export_script(adapter, tensors, inputs, outputs, path, params):
     axes = {**symbols(inputs, "shape"), **symbols(outputs, "dims")}
-    if any(isinstance(m, torch.jit.ScriptModule) for m in adapter.modules()):
+    if scripted(adapter):
         # The exporter's own tracer does not step into archives; this one keeps their control flow.
         adapter = torch.jit.trace(adapter, tensors, check_trace=False)
     torch.onnx.export(
@@ -67,6 +70,8 @@ def export_script(adapter, tensors, inputs, outputs, path, params):
 
 
 def export_dynamo(adapter, tensors, inputs, outputs, path, params):
+    if scripted(adapter):
+        raise Failure(EXPORT, "export", "the torch.export-based exporter takes no TorchScript", hint="set export.dynamo: false")
     dims, shapes = {}, []
     for one in inputs:
         shapes.append({axis: dims.setdefault(d, torch.export.Dim(identifier(d))) for axis, d in enumerate(one["shape"]) if isinstance(d, str)})
@@ -76,6 +81,10 @@ def export_dynamo(adapter, tensors, inputs, outputs, path, params):
         optimize=params["constant_folding"], verbose=False,
     )
     program.save(path, external_data=True)
+
+
+def scripted(module):
+    return any(isinstance(m, torch.jit.ScriptModule) for m in module.modules())
 
 
 def identifier(symbol):

@@ -58,7 +58,7 @@ def measure_activations(module, adapter, tensors, observer):
         for _, t in trtship_signature.flatten(result):
             total += t.numel() * t.element_size()
 
-    scripted = any(isinstance(m, torch.jit.ScriptModule) for m in module.modules())
+    scripted = any(isinstance(m, torch.jit.ScriptModule) for m in module.modules())  # takes no hooks
     if not scripted:
         handles = [m.register_forward_hook(hook) for _, m in leaves(module)]
     try:
@@ -102,15 +102,11 @@ def random_operators(observer):
 def fp16_range(module, observer):
     found, large, small = [], [], []
     for name, t in [*module.named_parameters(), *module.named_buffers()]:
-        if not t.is_floating_point() or t.numel() == 0 or t.is_meta:
+        if not t.is_floating_point() or t.is_meta:
             continue
-        magnitude = t.detach().abs()
-        magnitude = magnitude[torch.isfinite(magnitude) & (magnitude > 0)]
-        if magnitude.numel() == 0:
-            continue
-        if magnitude.max() > trtship_observe.FP16_MAX:
-            large.append(f"{name} (largest {float(magnitude.max()):g})")
-        below = int((magnitude < trtship_observe.FP16_MIN).sum())
+        largest, below = extremes(t)
+        if largest > trtship_observe.FP16_MAX:
+            large.append(f"{name} (largest {largest:g})")
         if below:
             small.append(f"{name} ({below} of {t.numel()} values)")
     scalars = [f"{name}({value:g})" for name, value in observer.scalars]
@@ -121,6 +117,17 @@ def fp16_range(module, observer):
     if scalars:
         found.append(finding("fp16-range", scalars, "operators use constants outside the range of fp16"))
     return found
+
+
+def extremes(t, chunk=1 << 22):
+    """(largest finite magnitude, number of values that fp16 takes for 0), in pieces that stay in the cache."""
+    largest, below = 0.0, 0
+    for piece in t.detach().reshape(-1).split(chunk):
+        magnitude = torch.nan_to_num(piece.float(), 0, 0, 0).abs_()
+        largest = max(largest, float(magnitude.max()))
+        if float(magnitude.min()) < trtship_observe.FP16_MIN:
+            below += int(((magnitude > 0) & (magnitude < trtship_observe.FP16_MIN)).sum())
+    return largest, below
 
 
 def integer_ranges(inputs, observer):
