@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/trtship/trtship/internal/failpoint"
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/proc"
 	"github.com/trtship/trtship/internal/tensor"
@@ -106,6 +107,10 @@ func (s *Session) start(ctx context.Context) error {
 	}
 	s.in, s.out = ourOut, bufio.NewWriterSize(ourOut, 1<<20)
 	go s.receive(ourIn)
+	if err := childStarted.Hit(); err != nil {
+		_ = s.Close()
+		return err
+	}
 	return nil
 }
 
@@ -118,6 +123,9 @@ func (s *Session) receive(in io.ReadCloser) {
 		err := receiveLine(r, &a)
 		if err == nil {
 			a.outputs, err = receiveTensors(r, a.Tensors)
+		}
+		if err == nil {
+			err = replyRead.Hit()
 		}
 		if err != nil {
 			s.lost(err)
@@ -199,8 +207,18 @@ func (s *Session) send(q request, tensors []tensor.Named) error {
 	q.Tensors, bodies = announce(tensors)
 	s.sending.Lock()
 	defer s.sending.Unlock()
-	return send(s.out, q, bodies)
+	if err := send(s.out, q, bodies); err != nil {
+		return err
+	}
+	return requestSent.Hit()
 }
+
+// Where a fault or the end of this process is tried.
+var (
+	childStarted = failpoint.New("ort.child.started")
+	requestSent  = failpoint.New("ort.request.sent")
+	replyRead    = failpoint.New("ort.reply.read")
+)
 
 // Infer runs the model on one feed, by name, and returns its outputs in the
 // model's order, extra outputs after them. The outputs belong to the caller.

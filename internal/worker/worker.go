@@ -22,6 +22,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/trtship/trtship/internal/failpoint"
 	"github.com/trtship/trtship/internal/proc"
 )
 
@@ -133,8 +134,18 @@ func (w *Worker) start(ctx context.Context) error {
 		Files:  []*os.File{childIn, childOut},
 		Grace:  2 * time.Second,
 	})
+	if err == nil {
+		err = childStarted.Hit()
+	}
 	return err
 }
+
+// Where a fault or the end of this process is tried.
+var (
+	childStarted = failpoint.New("worker.child.started")
+	requestSent  = failpoint.New("worker.request.sent")
+	replyRead    = failpoint.New("worker.reply.read")
+)
 
 func (w *Worker) environment() []string {
 	threads := strconv.Itoa(w.opt.Threads)
@@ -171,8 +182,14 @@ func (w *Worker) Call(method string, params, result any) error {
 	if _, err := w.in.Write(append(line, '\n')); err != nil {
 		return w.crash(method, err)
 	}
+	if err := requestSent.Hit(); err != nil {
+		return w.crash(method, err)
+	}
 	for {
 		got, err := readReply(w.replies, maxReply)
+		if err == nil {
+			err = replyRead.Hit()
+		}
 		switch {
 		case err != nil:
 			return w.crash(method, err)
