@@ -228,7 +228,7 @@ func (w *work) calibrate(ctx context.Context) ([]report.Check, error) {
 	got, err := calibration.Collect(ctx, calibration.CollectOptions{
 		Library: w.tools.ORT, Model: w.path, Tensors: w.names, Interface: ends(w.model), Feeds: set, Samples: set.Samples,
 		Threads: w.threads(), Timeout: time.Duration(w.cfg.Validation.TimeoutS) * time.Second,
-		Checkpoint: checkpoint, Key: w.key(), Every: 3 * time.Second, Progress: w.out.Progress, Log: w.out.Log(),
+		Checkpoint: checkpoint, Key: w.key(), Every: time.Second, Progress: w.out.Progress, Log: w.out.Log(),
 	})
 	if err != nil {
 		return nil, err
