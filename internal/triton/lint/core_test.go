@@ -155,7 +155,7 @@ func TestPlansAreJudgedByTheirDescription(t *testing.T) {
 	}{
 		"as it is":               {`platform: "tensorrt_plan" max_batch_size: 4 ` + io, lint.Options{TensorRT: "10.6.0"}, nil},
 		"a larger batch":         {`platform: "tensorrt_plan" max_batch_size: 8 ` + io, lint.Options{}, []string{"plan/batch"}},
-		"another name":           {`platform: "tensorrt_plan" max_batch_size: 4 ` + strings.Replace(io, `"x"`, `"input"`, 1), lint.Options{}, []string{"plan/tensor", "plan/tensor"}},
+		"another name":           {`platform: "tensorrt_plan" max_batch_size: 4 ` + strings.Replace(io, `"x"`, `"input"`, 1), lint.Options{}, []string{"plan/tensor"}},
 		"another server release": {`platform: "tensorrt_plan" max_batch_size: 4 ` + io, lint.Options{TensorRT: "10.15.1"}, []string{"plan/version"}},
 		"on the CPU":             {`platform: "tensorrt_plan" max_batch_size: 4 ` + io + `instance_group { kind: KIND_CPU }`, lint.Options{}, []string{"plan/device"}},
 	} {

@@ -28,15 +28,13 @@ func (l *linter) layout(m *model) {
 	if n := m.config.GetName(); n != "" && n != m.name {
 		l.add("layout/directory-name", m, "name", fmt.Sprintf("the model is called %q, its folder %q", n, m.name), "they must be equal, also in upper and lower case")
 	}
-	inVersion := false
 	for _, f := range m.folders {
 		path := filepath.Join(f.name, "config.pbtxt")
 		if _, err := os.Stat(filepath.Join(m.dir, path)); err == nil {
-			inVersion = true
 			l.addAt("layout/config-in-version", m, path, "config.pbtxt lies in the version folder and is not read", "move it up into "+m.name+"/")
 		}
 	}
-	if m.missing && !inVersion {
+	if m.missing {
 		l.addAt("layout/no-config", m, "", "there is no config.pbtxt: name, types, shapes and batching are guessed from the model file", "write one; trtship package makes it from the model")
 	}
 	if !m.missing && m.config.GetBackend() == "" && m.config.GetPlatform() == "" && m.backend != "" && !m.doc.Fatal() {

@@ -175,6 +175,9 @@ type model struct {
 	doc     *pbtxt.Document
 	config  *tritonpb.ModelConfig
 	missing bool // there is no config.pbtxt
+	// ignored: the configuration lies in a version folder, where the server does
+	// not read it. It is judged all the same, for it will be moved up.
+	ignored bool
 	alone   bool // a configuration without its folder
 	context bool // only read for what others say about it
 	folders []folder
@@ -210,6 +213,9 @@ func (l *linter) put(f Finding) {
 		panic("lint: no rule " + f.Rule) // a programmer's mistake
 	}
 	f.Decider, f.Severity = r.Decider, cmp.Or(f.Severity, r.Severity)
+	if m := l.models[f.Model]; m != nil && m.ignored && f.File == m.file {
+		f.Decider = Ours // the server does not read it
+	}
 	l.found = append(l.found, f)
 }
 
@@ -240,6 +246,19 @@ func (l *linter) readAll() error {
 	}
 	if len(l.models) == 0 {
 		l.put(Finding{Rule: "layout/empty", File: ".", Text: "there is no model in this folder"})
+	}
+	return nil
+}
+
+// inVersion looks for a configuration in a version folder and makes it the
+// model's.
+func (m *model) inVersion(entries []os.DirEntry) []byte {
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(m.dir, e.Name(), "config.pbtxt"))
+		if err == nil && versionOf(e.Name()).ok {
+			m.ignored, m.file = true, m.name+"/"+e.Name()+"/config.pbtxt"
+			return text
+		}
 	}
 	return nil
 }
@@ -278,7 +297,9 @@ func (l *linter) read(name string) error {
 	text, err := os.ReadFile(filepath.Join(dir, "config.pbtxt"))
 	switch {
 	case os.IsNotExist(err):
-		m.missing = true
+		if text = m.inVersion(entries); text == nil {
+			m.missing = true
+		}
 	case err != nil:
 		return failure.New(failure.Artifact, "lint: %w", err)
 	}

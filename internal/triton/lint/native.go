@@ -134,8 +134,9 @@ func (l *linter) compare(m *model, f folder, sig triton.Signature, r ruleSet) {
 		declared[in.GetName()] = true
 		l.one(m, in, sig.Inputs, tensorPlace{kind: "input", path: fmt.Sprintf("input[%d]", i), of: of, rule: r.input, r: r, batched: batched})
 	}
+	renamed := len(m.config.GetInput())+len(controls) == len(sig.Inputs) // said by one, for each
 	for _, t := range sig.Inputs {
-		if !declared[t.Name] && !controls[t.Name] && len(m.config.GetInput()) > 0 {
+		if !declared[t.Name] && !controls[t.Name] && len(m.config.GetInput()) > 0 && !renamed {
 			l.add(r.inputs, m, "input", fmt.Sprintf("%s needs the input %s, which is not declared", of, t), "")
 		}
 	}

@@ -216,6 +216,15 @@ func (b *binder) value(fresh func() protoreflect.Value, fd protoreflect.FieldDes
 	if n.bad {
 		return protoreflect.Value{}, false
 	}
+	if n.trailing != nil {
+		if fd.Message() != nil && fd.Message().Fields().ByName(protoreflect.Name(n.text)) != nil {
+			b.problem(n.pos, KindType, fmt.Sprintf("write %s { %s { ... } }", name, n.text), "%s is a message that holds %s { ... }, and needs braces of its own", name, n.text)
+			v := fresh()
+			b.message(v.Message(), []field{{name: n.text, pos: n.pos, colon: true, value: *n.trailing}}, path)
+			return v, true
+		}
+		b.problem(n.trailing.pos, KindSyntax, "", "want the name of a field, found '{'")
+	}
 	if fd.Message() != nil {
 		if n.kind != message {
 			b.problem(n.pos, KindType, fmt.Sprintf("write %s { ... }", name), "%s is a message, found %s", name, n.what())

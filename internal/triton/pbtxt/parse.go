@@ -14,6 +14,9 @@ type node struct {
 	bad    bool   // already complained about
 	fields []field
 	list   []node
+	// trailing is a message that follows a name where a value was due, as in
+	// version_policy: specific { ... }.
+	trailing *node
 }
 
 type nodeKind int
@@ -300,6 +303,10 @@ func (p *parser) scalar() node {
 		n.text = p.src[t.start:end]
 		if strings.HasPrefix(n.text, "-") && t.text == "-" && end == t.end && (p.cur().kind == tokNumber || p.cur().kind == tokIdent) {
 			n.text = "-" + p.advance().text // "- 1"
+		}
+		if t.kind == tokIdent && p.is("{") {
+			m := p.message()
+			n.trailing = &m
 		}
 		return n
 	}

@@ -128,9 +128,12 @@ func TestEveryMistakeIsNamedAtItsPlace(t *testing.T) {
 		"the tutorial's version policy": {
 			"version_policy: specific { versions: [1] }",
 			[]string{
-				"1:17 wrong-type: version_policy is a message, found specific (write version_policy { ... })",
-				"1:26 syntax: want the name of a field, found '{'",
+				"1:17 wrong-type: version_policy is a message that holds specific { ... }, and needs braces of its own (write version_policy { specific { ... } })",
 			},
+		},
+		"a name where a value is due": {
+			"max_batch_size: eight { }\nname: \"a\"",
+			[]string{"1:17 wrong-type: max_batch_size is an integer, found eight", "1:23 syntax: want the name of a field, found '{'"},
 		},
 		"commas in lists": {
 			"input [ { name: \"a\" } { name: \"b\" } ]\ndynamic_batching { preferred_batch_size: [ 1, 2, ] }",

@@ -175,3 +175,11 @@ func (in Installation) String() string {
 	}
 	return fmt.Sprintf("tritonserver %s (nvidia-pytriton, stand-in backends on Python %s)", v, in.python.Version)
 }
+
+// Environment is the least that the executable needs to start.
+func (in Installation) Environment() []string {
+	if in.Native {
+		return []string{"PATH=/usr/bin:/bin"}
+	}
+	return []string{"PATH=/usr/bin:/bin", "LD_LIBRARY_PATH=" + strings.Join(in.libs, ":")}
+}
