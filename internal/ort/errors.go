@@ -95,8 +95,9 @@ func outOfMemory(text string) bool {
 // Status Message: indices element out of data bounds, idx=10 must be within the
 // inclusive range [-10,9]".
 var (
-	indexError = regexp.MustCompile(`idx=(-?\d+) must be within the inclusive range \[(-?\d+),\s*(-?\d+)\]`)
-	failedNode = regexp.MustCompile(`while running (\w+) node\. Name:'([^']*)'`)
+	indexError   = regexp.MustCompile(`idx=(-?\d+) must be within the inclusive range \[(-?\d+),\s*(-?\d+)\]`)
+	reshapeError = regexp.MustCompile(`cannot be reshaped to the requested shape\. Input shape:\{([-\d,]*)\}, requested shape:\{([-\d,]*)\}`)
+	failedNode   = regexp.MustCompile(`while running (\w+) node\. Name:'([^']*)'`)
 )
 
 // replyError turns a refusal of the child into a failure.
@@ -120,6 +121,11 @@ func (s *Session) replyError(a reply, feed string) error {
 		return failure.New(failure.Usage, "run %s: %s: index %s is outside its table of %d rows: %w", s.name(), node, m[1], high+1, errBadFeed).
 			WithHint("inputs[].range: [0, %d]", high).
 			With("node", "%s", node).With("index", "%s", m[1]).With("feed", "%s", feed)
+	}
+	if m := reshapeError.FindStringSubmatch(text); m != nil {
+		return failure.New(failure.Model, "run %s: %s cannot turn [%s] into [%s]", s.name(), node, m[1], m[2]).
+			WithHint("a size was baked in while tracing: replace int(x.shape[0]) and the like by tensor operations").
+			With("node", "%s", node).With("feed", "%s", feed).With("onnxruntime", "%s", text)
 	}
 	code := failure.Model
 	if a.Error.Code == codeInvalidArgument {
@@ -150,7 +156,9 @@ func (s *Session) loadError(err error) error {
 	version := s.library.Version
 	f := failure.New(failure.Model, "load %s: %w", s.name(), e).At(s.model)
 	switch {
-	case e.Code == 0 && strings.Contains(e.Message, "no ONNX Runtime"), strings.Contains(e.Message, "dlopen"), strings.Contains(e.Message, s.library.Path):
+	case strings.Contains(e.Message, "without cgo"):
+		return failure.New(failure.Missing, "load ONNX Runtime: %w", e).WithHint("use the release binary, or build with CGO_ENABLED=1")
+	case strings.Contains(e.Message, "no ONNX Runtime"), strings.Contains(e.Message, "dlopen"), strings.Contains(e.Message, s.library.Path):
 		return failure.New(failure.Missing, "load ONNX Runtime: %w", e).WithHint("set TRTSHIP_ORT_LIB to a libonnxruntime.so, or run `trtship env install`")
 	case irError.MatchString(e.Message):
 		m := irError.FindStringSubmatch(e.Message)

@@ -81,13 +81,7 @@ func (j *judgement) judgePoint(p Point) error {
 		return nil
 	}
 	if f := j.runs.failed(p.Name); f != nil {
-		c := j.check(checkTolerance, report.Subject{Point: p.Name})
-		c.Verdict, c.Detail, c.Want = f.verdict(), f.Error, "an answer at this point"
-		if p.Batch > 0 {
-			c.Want = fmt.Sprintf("an answer at batch %d", p.Batch)
-		}
-		j.add(c)
-		return nil
+		return j.judgeRefusal(p, *f)
 	}
 	files := &pairReader{ref: j.ref, runs: j.runs, samples: p.Samples}
 	names, err := files.outputs()
@@ -103,6 +97,37 @@ func (j *judgement) judgePoint(p Point) error {
 		j.checkRow(p, row)
 	}
 	return nil
+}
+
+// judgeRefusal makes the checks of a point that the candidate did not answer: one
+// for each output, with the shape that it should have had; a runtime that died
+// says nothing about single outputs.
+func (j *judgement) judgeRefusal(p Point, f runFailure) error {
+	if f.Broken {
+		c := j.check(checkTolerance, report.Subject{Point: p.Name})
+		c.Verdict, c.Want, c.Detail = f.verdict(), "an answer at "+at(p), f.Error
+		j.add(c)
+		return nil
+	}
+	expected, err := j.ref.Out(p.Samples[0])
+	if err != nil {
+		return err
+	}
+	for _, e := range expected {
+		c := j.check(checkTolerance, report.Subject{Output: e.Name, Point: p.Name})
+		c.Verdict, c.Want, c.Got, c.Hint = f.verdict(), "shape "+indexText(e.Shape), "no answer", f.Hint
+		c.Detail = fmt.Sprintf("%s: %s gives no answer, expected %s: %s", e.Name, at(p), indexText(e.Shape), f.Error)
+		j.add(c)
+	}
+	return nil
+}
+
+// at names a point by its batch, where it has one.
+func at(p Point) string {
+	if p.Batch > 0 {
+		return fmt.Sprintf("batch %d", p.Batch)
+	}
+	return "point " + p.Name
 }
 
 // compare fills one row of the report.
@@ -221,11 +246,7 @@ func nonFiniteText(c tensor.Comparison) string {
 
 // shapeText says e.g. "y: batch 8 gives [4,1], expected [8,1]".
 func shapeText(output string, p Point, got, want []int64) string {
-	at := "point " + p.Name
-	if p.Batch > 0 {
-		at = fmt.Sprintf("batch %d", p.Batch)
-	}
-	return fmt.Sprintf("%s: %s gives %s, expected %s", output, at, indexText(got), indexText(want))
+	return fmt.Sprintf("%s: %s gives %s, expected %s", output, at(p), indexText(got), indexText(want))
 }
 
 // indexText writes [8,1].

@@ -140,7 +140,8 @@ func TestEachCheckPassesAndFails(t *testing.T) {
 				}
 				return scores(feed)
 			}), nil,
-			[]string{"within-tolerance @max fail"}, "reshape does not fit\nnode: /Reshape",
+			[]string{"within-tolerance scores@max fail", "within-tolerance label@max fail"},
+			"label: batch 8 gives no answer, expected [8]: run: reshape does not fit\nnode: /Reshape",
 		},
 		"a runtime that dies is asked nothing more": {
 			answer(func(feed []tensor.Named) ([]tensor.Named, error) {

@@ -48,6 +48,7 @@ type runs struct {
 type runFailure struct {
 	Point  string `json:"point"`
 	Error  string `json:"error"`
+	Hint   string `json:"hint,omitempty"`
 	Broken bool   `json:"broken,omitempty"` // crashed or ran past its time, instead of refusing
 }
 
@@ -187,7 +188,7 @@ func (r *runner) point(ctx context.Context, p Point) error {
 // been noted.
 func (r *runner) infer(ctx context.Context, point, source string, feed []tensor.Named) (out []tensor.Named, ok bool, err error) {
 	if r.broken != "" {
-		r.fail(point, "was not run: "+r.broken, true)
+		r.fail(runFailure{Point: point, Error: "was not run: " + r.broken, Broken: true})
 		return nil, false, nil
 	}
 	if r.o.Progress != nil {
@@ -210,10 +211,10 @@ func (r *runner) infer(ctx context.Context, point, source string, feed []tensor.
 	case ort.BadFeed(err), expected && f.Code == failure.Missing:
 		return nil, false, err
 	case expected && !crashed:
-		r.fail(point, describe(f, err), false)
+		r.fail(runFailure{Point: point, Error: describe(f, err), Hint: f.Hint})
 	default:
 		r.broken = "an earlier run ended the runtime"
-		r.fail(point, describe(f, err), true)
+		r.fail(runFailure{Point: point, Error: describe(f, err), Broken: true})
 	}
 	return nil, false, nil
 }
@@ -232,9 +233,9 @@ func describe(f *failure.Error, err error) string {
 	return text
 }
 
-func (r *runner) fail(point, text string, broken bool) {
-	if r.runs.failed(point) == nil {
-		r.runs.Failures = append(r.runs.Failures, runFailure{Point: point, Error: text, Broken: broken})
+func (r *runner) fail(f runFailure) {
+	if r.runs.failed(f.Point) == nil {
+		r.runs.Failures = append(r.runs.Failures, f)
 	}
 }
 
@@ -275,6 +276,11 @@ func (r *runner) neighbours(ctx context.Context, point int) error {
 	size := max(r.ref.MinBatch, 1)
 	if size >= p.Batch {
 		return nil // alone and together would be the same size
+	}
+	for _, o := range r.ref.Points {
+		if o.Batch == size && r.runs.failed(o.Name) != nil {
+			return nil // that size does not run, which has been said
+		}
 	}
 	feed, err := r.ref.In(p.Samples[0])
 	if err != nil {
