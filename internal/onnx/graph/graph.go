@@ -71,6 +71,7 @@ type Node struct {
 	Removed                    bool
 
 	proto *onnxpb.NodeProto // for what passes do not look at
+	at    []int             // of each input: its entry in the value's uses
 }
 
 // Sub is a graph in an attribute.
@@ -95,14 +96,12 @@ type Value struct {
 	Fact Fact
 
 	uses    []use
-	readers int // live entries of uses
 	slots   int // output slots of Graph that it fills
 	pins    int // other reasons to keep it, e.g. annotations
 	dropped bool
 }
 
-// use is one input of one node. Entries are left behind when an input changes
-// and recognised by looking.
+// use is one input of one node. The node knows where its entry is.
 type use struct {
 	node *Node
 	in   int
@@ -112,19 +111,19 @@ type use struct {
 func (v *Value) Constant() bool { return v != nil && v.Init != nil && !v.Input }
 
 // Readers returns how many node inputs read v, in its graph and in nested ones.
-func (v *Value) Readers() int { return v.readers }
+func (v *Value) Readers() int { return len(v.uses) }
 
 // IsOutput reports whether v is an output of its graph.
 func (v *Value) IsOutput() bool { return v.slots > 0 }
 
 // Used reports whether anything reads v.
-func (v *Value) Used() bool { return v.readers+v.slots+v.pins > 0 }
+func (v *Value) Used() bool { return len(v.uses)+v.slots+v.pins > 0 }
 
 // Users calls visit for every node that reads v, once for each input, until it
-// returns false.
+// returns false. visit must not change who reads v.
 func (v *Value) Users(visit func(n *Node, input int) bool) {
 	for _, u := range v.uses {
-		if u.live(v) && !visit(u.node, u.in) {
+		if !visit(u.node, u.in) {
 			return
 		}
 	}
@@ -133,38 +132,35 @@ func (v *Value) Users(visit func(n *Node, input int) bool) {
 // OnlyUser returns the node that reads v if there is one reading input and v is
 // no output, else nil.
 func (v *Value) OnlyUser() *Node {
-	if v.readers != 1 || v.slots+v.pins > 0 {
+	if len(v.uses) != 1 || v.slots+v.pins > 0 {
 		return nil
 	}
-	var found *Node
-	v.Users(func(n *Node, _ int) bool { found = n; return false })
-	return found
+	return v.uses[0].node
 }
 
-func (u use) live(v *Value) bool {
-	return !u.node.Removed && u.in < len(u.node.In) && u.node.In[u.in] == v
-}
-
+// addUse enters input in of n, which reads v from now on.
 func (v *Value) addUse(n *Node, in int) {
-	// A value that is read and released over and over would collect dead entries.
-	if len(v.uses) > 16 && len(v.uses) > 4*v.readers {
-		v.uses = slices.DeleteFunc(v.uses, func(u use) bool { return !u.live(v) })
-	}
+	n.at[in] = len(v.uses)
 	v.uses = append(v.uses, use{n, in})
-	v.readers++
+}
+
+// dropUse takes the entry at position at out; the last one moves into its place.
+func (v *Value) dropUse(at int) {
+	last := len(v.uses) - 1
+	v.uses[at] = v.uses[last]
+	v.uses[at].node.at[v.uses[at].in] = at
+	v.uses = v.uses[:last]
 }
 
 // SetInput makes input in of n read v; nil leaves it out.
 func (n *Node) SetInput(in int, v *Value) {
 	for len(n.In) <= in {
-		n.In = append(n.In, nil)
+		n.In, n.at = append(n.In, nil), append(n.at, 0)
 	}
-	old := n.In[in]
-	if old == v {
+	if old := n.In[in]; old == v {
 		return
-	}
-	if old != nil {
-		old.readers--
+	} else if old != nil {
+		old.dropUse(n.at[in])
 	}
 	n.In[in] = v
 	if v != nil {
@@ -177,7 +173,7 @@ func (n *Node) SetInputs(values ...*Value) {
 	for i := range n.In {
 		n.SetInput(i, nil)
 	}
-	n.In = n.In[:0:0]
+	n.In, n.at = nil, nil
 	for i, v := range values {
 		n.SetInput(i, v)
 	}
@@ -223,15 +219,11 @@ func (v *Value) ReplaceReaders(w *Value) {
 	if v == w {
 		return
 	}
-	uses := v.uses
-	v.uses = nil
-	for _, u := range uses {
-		if u.live(v) {
-			v.readers--
-			u.node.In[u.in] = w
-			w.addUse(u.node, u.in)
-		}
+	for _, u := range v.uses {
+		u.node.In[u.in] = w
+		w.addUse(u.node, u.in)
 	}
+	v.uses = nil
 }
 
 // Remove takes n, whose outputs nobody may use, out of its graph, with all that
@@ -245,11 +237,12 @@ func (n *Node) release() {
 		return
 	}
 	n.Removed = true
-	for _, v := range n.In {
+	for i, v := range n.In {
 		if v != nil {
-			v.readers--
+			v.dropUse(n.at[i])
 		}
 	}
+	n.In, n.at = nil, nil
 	for _, s := range n.Subs {
 		for _, inner := range s.Graph.Nodes {
 			inner.release()
@@ -272,13 +265,13 @@ func (n *Node) Bypass(src *Value) bool {
 			return false
 		}
 	}
-	changed := out.readers > 0
+	changed := len(out.uses) > 0
 	if !out.IsOutput() {
 		out.ReplaceReaders(src)
 		n.Remove()
 		return true
 	}
-	if src.readers == 1 && src.take(out) {
+	if len(src.uses) == 1 && src.take(out) {
 		n.Remove()
 		return true
 	}

@@ -106,6 +106,7 @@ func (l *loader) node(p *onnxpb.NodeProto, g *Graph, f *frame, define func(strin
 	n := &Node{
 		Name: p.GetName(), Op: p.GetOpType(), Domain: onnx.Domain(p.GetDomain()), Overload: p.GetOverload(), Graph: g, proto: p,
 		In: make([]*Value, len(p.GetInput())), Out: make([]*Value, len(p.GetOutput())),
+		at: make([]int, len(p.GetInput())),
 	}
 	for i, name := range p.GetInput() {
 		if name != "" {
