@@ -1,6 +1,8 @@
 package precision
 
 import (
+	"fmt"
+
 	"github.com/trtship/trtship/internal/config"
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/onnx"
@@ -15,7 +17,6 @@ type Request struct {
 	Scales    map[string]float32 // for int8
 	Observed  func(tensor string) (largest float64, ok bool)
 	Only      *Selection // if set, all other nodes stay as they are
-	Emulate   bool       // the model itself is a graph that rounds in float32
 }
 
 // Description is precision.json: what was done to the graph.
@@ -34,47 +35,48 @@ type Description struct {
 type Graph struct {
 	Description
 	Model   *onnx.Model
-	Preview *onnx.Model // for ONNX Runtime, if that is another one
+	Preview *onnx.Model // rounds like Model, in float32; nil where Model has no 16-bit value
 }
 
-// Convert makes the graph of a precision.
+// Convert makes the graph of a precision, and its preview.
 func Convert(m *onnx.Model, r Request) (*Graph, error) {
-	keep := NewSelection("quantize.keep_fp32", r.Settings.KeepFP32)
-	half := HalfOptions{DType: tensor.Float16, KeepIO: r.Settings.KeepIO, Keep: keep, Observed: r.Observed, Only: r.Only, Emulate: r.Emulate}
+	half := HalfOptions{
+		DType: tensor.Float16, KeepIO: r.Settings.KeepIO, Keep: NewSelection("quantize.keep_fp32", r.Settings.KeepFP32),
+		Observed: r.Observed, Only: r.Only,
+	}
 	switch r.Precision {
 	case "fp16":
-		return halfGraph(m, r, half, "ONNX Runtime computes float16 in float32 on a CPU and rounds between operators: the preview says nothing about overflow inside of them")
+		return halfGraph(m, r, half)
 	case "bf16":
 		half.DType = tensor.BFloat16
-		g, err := halfGraph(m, r, half, "ONNX Runtime has no bfloat16 kernels: the preview computes in float32 and rounds every value to bfloat16")
-		if err != nil {
-			return nil, err
-		}
-		if r.Emulate {
-			return g, nil
-		}
-		half.Emulate = true
-		emulated, err := ToHalf(m, half)
-		if err != nil {
-			return nil, err
-		}
-		g.Preview = emulated.Model
-		return g, nil
+		return halfGraph(m, r, half)
 	case "int8":
 		return int8Graph(m, r, half)
 	}
 	return nil, failure.New(failure.Usage, "precision %q is none of fp16, bf16, int8", r.Precision)
 }
 
-func halfGraph(m *onnx.Model, r Request, o HalfOptions, note string) (*Graph, error) {
+// halfGraph converts, and makes the preview that rounds in float32.
+func halfGraph(m *onnx.Model, r Request, o HalfOptions) (*Graph, error) {
 	h, err := ToHalf(m, o)
 	if err != nil {
 		return nil, err
 	}
 	g := &Graph{Model: h.Model, Description: Description{Precision: r.Precision}}
 	g.addHalf(h)
-	g.Notes = append(g.Notes, note)
-	return g, nil
+	return g, g.emulate(m, o)
+}
+
+// emulate adds the preview of a graph with 16-bit values.
+func (g *Graph) emulate(m *onnx.Model, o HalfOptions) error {
+	o.Emulate, o.KeepIO = true, true
+	h, err := ToHalf(m, o)
+	if err != nil {
+		return err
+	}
+	g.Preview = h.Model
+	g.Notes = append(g.Notes, fmt.Sprintf("the preview computes in float32 and rounds every value to %s: ONNX Runtime leaves the rounding between operators out on a CPU", o.DType))
+	return nil
 }
 
 func (g *Graph) addHalf(h *Half) {
@@ -107,5 +109,5 @@ func int8Graph(m *onnx.Model, r Request, half HalfOptions) (*Graph, error) {
 	g.Model = h.Model
 	g.addHalf(h)
 	g.Notes = append(g.Notes, "the floating-point part is float16 (tensorrt.int8_fp16_fallback)")
-	return g, nil
+	return g, g.emulate(raised, half)
 }

@@ -300,7 +300,7 @@ func (a *analysis) convert(only, keep []string) (*precision.Graph, error) {
 	} else {
 		q.KeepFP32 = append(slices.Clone(q.KeepFP32), keep...)
 	}
-	r := precision.Request{Precision: a.Precision, Settings: q, Scales: a.Scales, Observed: a.Observed, Emulate: true}
+	r := precision.Request{Precision: a.Precision, Settings: q, Scales: a.Scales, Observed: a.Observed}
 	if only != nil {
 		r.Only = precision.NewSelection("sensitivity", only)
 	}

@@ -237,15 +237,18 @@ func (w *work) one(ctx context.Context, p string) (report.Validation, []report.C
 	if err != nil {
 		return report.Validation{}, checks, err
 	}
+	if c, ok := w.loads(ctx, g, graph); !ok {
+		judged = append(judged, c)
+	}
 	v.Notes = append(v.Notes, g.Notes...)
 	_, err = w.out.Publish(artifact.PrecisionONNX, p, dir, map[string]string{"precision": p, "graph": w.parent})
 	return v, append(checks, judged...), err
 }
 
-// preview returns the graph that ONNX Runtime runs: the real one, or for
-// bfloat16 one that rounds in float32, since it has no kernels of that type.
+// preview returns the graph that is judged: the one that rounds as an engine
+// does, or the real one where ONNX Runtime itself is the target.
 func (w *work) preview(g *precision.Graph, graph string) (string, error) {
-	if g.Preview == nil {
+	if g.Preview == nil || w.cfg.Target == "onnxruntime" && g.Precision != "bf16" {
 		return graph, nil
 	}
 	dir, err := w.out.Scratch("preview-" + g.Precision)
@@ -254,6 +257,22 @@ func (w *work) preview(g *precision.Graph, graph string) (string, error) {
 	}
 	path := filepath.Join(dir, modelFile)
 	return path, g.Preview.Save(path, onnx.SaveOptions{})
+}
+
+// loads makes sure that ONNX Runtime takes the real graph too, where it has the
+// types. ok is true where it does.
+func (w *work) loads(ctx context.Context, g *precision.Graph, graph string) (c report.Check, ok bool) {
+	if g.Precision == "bf16" {
+		return c, true // no kernels
+	}
+	s, err := ort.Open(ctx, w.lib, graph, validation.SessionOptions(w.cfg.Validation, w.out.Log()))
+	if err == nil {
+		return c, s.Close() == nil
+	}
+	return report.Check{
+		ID: name + "/loads", Subject: report.Subject{Precision: g.Precision}, Verdict: report.Fail, Preview: true,
+		Want: "the graph loads", Detail: err.Error(),
+	}, false
 }
 
 func (w *work) judge(ctx context.Context, p, graph string) (report.Validation, []report.Check, error) {
