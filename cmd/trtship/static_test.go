@@ -14,8 +14,8 @@ import (
 )
 
 // TestAStaticBuildWorksFromScratch builds without cgo and runs what needs no
-// runtime in a root that holds the binary and a run, and nothing else: no
-// loader, no library, no /tmp, no /etc.
+// runtime in a root that holds the binary and a run, and nothing else but the
+// /dev/null that every container has: no loader, no library, no /tmp, no /etc.
 func TestAStaticBuildWorksFromScratch(t *testing.T) {
 	root := t.TempDir()
 	static := filepath.Join(root, "trtship")
@@ -28,6 +28,12 @@ func TestAStaticBuildWorksFromScratch(t *testing.T) {
 	}
 	demandStatic(t, static)
 	runExample(t, root)
+	if err := os.Mkdir(filepath.Join(root, "dev"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "dev", "null"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name string
 		args []string

@@ -42,7 +42,10 @@ func New(c *config.Config) *Stage { return &Stage{config: c} }
 
 // Spec describes the stage.
 func (s *Stage) Spec() stage.Spec {
-	in := []stage.In{{Kind: artifact.Reference, Optional: true}}
+	var in []stage.In
+	if s.config.Triton.Warmup { // a warm-up sends a sample of the reference
+		in = append(in, stage.In{Kind: artifact.Reference, Optional: true})
+	}
 	if s.config.Target == "onnxruntime" {
 		in = append(in, stage.In{Kind: artifact.OptimizedONNX}, stage.In{Kind: artifact.PrecisionONNX, Optional: true})
 	} else {
