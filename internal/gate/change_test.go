@@ -144,3 +144,18 @@ func TestTheVerdictDoesNotDependOnTheOrderOfMaps(t *testing.T) {
 		}
 	}
 }
+
+func TestAProcessorIsJudgedWhereABudgetAsksForIt(t *testing.T) {
+	head, base := reporttest.Full(), reporttest.Full()
+	for k := range head.Benchmark.Rows[2].Samples {
+		head.Benchmark.Rows[2].Samples[k] *= 1.5
+	}
+	g := gate.Judge(head, base, gate.Options{})
+	if g.ExitCode != 0 || g.Deltas[0].Change != report.Regressed {
+		t.Errorf("exit %d, worst %s; want 0, and the regression shown", g.ExitCode, g.Deltas[0].Change)
+	}
+	head.Settings.Budgets = append(head.Settings.Budgets, report.Budget{Metric: "latency_p50_ms", Where: map[string]string{"backend": "onnxruntime"}, MaxRise: reporttest.Number(0.2)})
+	if g := gate.Judge(head, base, gate.Options{}); g.ExitCode != 12 {
+		t.Errorf("exit %d, want 12", g.ExitCode)
+	}
+}
