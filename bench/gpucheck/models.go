@@ -34,13 +34,13 @@ func model(name, typing, config, precisions string) part {
 	full := name + "-" + typing
 	return part{full, name + " in " + strings.Trim(precisions, "[]") + ", " + typing + " typing, to a served plan", func(ctx context.Context, e *env) []Row {
 		args := []string{"--set", "target=tensorrt", "--set", "tensorrt.typing=" + typing, "--set", "tensorrt.precisions=" + precisions}
-		r, code, err := e.pipeline(ctx, full, config, args...)
+		r, code, err := e.pipeline(ctx, name, config, args...)
 		if err != nil {
 			return []Row{{Area: "run", Subject: full, Verdict: report.Broken, Detail: err.Error()}}
 		}
 		e.note(r)
 		rows := append(stageRows(full, r), exitRow(full, code))
-		again, _, err := e.pipeline(ctx, full, config, args...)
+		again, _, err := e.pipeline(ctx, name, config, args...)
 		if err != nil {
 			return append(rows, Row{Area: "reuse", Subject: full, Verdict: report.Broken, Detail: err.Error()})
 		}

@@ -270,9 +270,9 @@ func (e *env) peer(ctx context.Context, plan string, feed []tensor.Named, graph 
 func loopPart(ctx context.Context, e *env) []Row {
 	var rows []Row
 	for _, of := range []struct{ part, config, precision string }{
-		{"digits-strong", "examples/digits/trtship.yaml", "fp32"},
-		{"encoder-strong", "bench/gpucheck/encoder/trtship.yaml", "fp16"},
-		{"resnet50-strong", "bench/gpucheck/resnet50/trtship.yaml", "fp16"},
+		{"digits", "examples/digits/trtship.yaml", "fp32"},
+		{"encoder", "bench/gpucheck/encoder/trtship.yaml", "fp16"},
+		{"resnet50", "bench/gpucheck/resnet50/trtship.yaml", "fp16"},
 	} {
 		for _, graph := range []bool{false, true} {
 			subject := fmt.Sprintf("%s %s, CUDA graph %s", of.part, of.precision, map[bool]string{true: "on", false: "off"}[graph])
@@ -287,18 +287,18 @@ func loopPart(ctx context.Context, e *env) []Row {
 	return rows
 }
 
-// enginePlan finds the plan that a part left in its store.
+// enginePlan finds the strongly typed plan that a part left in its store.
 func (e *env) enginePlan(part, precision string) (string, *engine.Description, error) {
 	plans, err := filepath.Glob(filepath.Join(e.work, part, "store", "engine", "*", engine.PlanFile))
 	if err != nil {
 		return "", nil, err
 	}
 	for _, plan := range plans {
-		if d, err := engine.ReadDescription(plan); err == nil && d.Precision == precision {
+		if d, err := engine.ReadDescription(plan); err == nil && d.Precision == precision && d.Typing == "strong" {
 			return plan, d, nil
 		}
 	}
-	return "", nil, fmt.Errorf("part %s left no %s engine: run it first", part, precision)
+	return "", nil, fmt.Errorf("%s-strong left no %s engine: run it first", part, precision)
 }
 
 // besideLoop measures in turns, ours and theirs, three times each.

@@ -132,6 +132,7 @@ type TensorRT struct {
 	Typing            string         `yaml:"typing" default:"strong" enum:"strong|weak" desc:"strong: precision is in the graph. weak: builder flags and the calibration cache (TensorRT 10 and older)."`
 	WorkspaceMB       int            `yaml:"workspace_mb" min:"1" default:"1024" unit:"MiB" desc:"Workspace memory pool of the builder."`
 	Int8FP16Fallback  bool           `yaml:"int8_fp16_fallback" default:"true" desc:"The floating-point part of an INT8 engine runs in FP16."`
+	TF32              bool           `yaml:"tf32" default:"false" desc:"Let float32 layers round their inputs to TF32 (10 bits of mantissa) for speed."`
 	OptimizationLevel int            `yaml:"optimization_level" min:"0" max:"5" default:"3" desc:"Builder optimization level, 0 to 5."`
 	TimingCache       string         `yaml:"timing_cache" path:"input" desc:"Timing cache to start from."`
 	HardwareCompat    string         `yaml:"hardware_compatibility" default:"none" enum:"none|ampere_plus|same_compute_capability" desc:"GPUs that the plan loads on."`

@@ -25,6 +25,7 @@ type BuildRequest struct {
 	WorkspaceMB      int            `json:"workspace_mb"`
 	MemoryPools      map[string]int `json:"memory_pools_mb"`
 	Level            int            `json:"optimization_level"`
+	TF32             bool           `json:"tf32"`
 	HardwareCompat   string         `json:"hardware_compatibility"`
 	VersionCompat    bool           `json:"version_compatible"`
 	Refittable       bool           `json:"refittable"`
@@ -40,7 +41,7 @@ type BuildRequest struct {
 func RequestOf(c config.TensorRT, precision, onnx, plan string) BuildRequest {
 	r := BuildRequest{
 		ONNX: onnx, Plan: plan, Precision: precision, Typing: c.Typing, WorkspaceMB: c.WorkspaceMB,
-		MemoryPools: c.MemoryPoolMB, Level: c.OptimizationLevel, HardwareCompat: c.HardwareCompat,
+		MemoryPools: c.MemoryPoolMB, Level: c.OptimizationLevel, TF32: c.TF32, HardwareCompat: c.HardwareCompat,
 		VersionCompat: c.VersionCompatible, Refittable: c.Refittable, StripWeights: c.StripWeights,
 		FP16Fallback: c.Int8FP16Fallback, TimingIn: c.TimingCache, Device: c.Device, Profiles: []Profile{},
 	}

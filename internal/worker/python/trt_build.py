@@ -174,6 +174,8 @@ def configure(trt, builder, network, params):
         config.set_memory_pool_limit(pool, mib << 20)
     config.builder_optimization_level = params["optimization_level"]
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    if not params.get("tf32"):
+        config.clear_flag(trt.BuilderFlag.TF32)  # it is set by default, and a float32 engine would not be one
     for key, flag in (("refittable", "REFIT"), ("strip_weights", "STRIP_PLAN"), ("version_compatible", "VERSION_COMPATIBLE")):
         if params.get(key):
             if not hasattr(trt.BuilderFlag, flag):
