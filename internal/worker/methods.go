@@ -76,8 +76,9 @@ type Sizes map[string]int64
 type Origin struct {
 	// Torch is the version of torch, from its metadata.
 	Torch string `json:"torch"`
-	// Sources are the files below Options.Path that were imported or read,
-	// absolute and sorted: what stage.Outputs.DependOn wants to know.
+	// Sources are the files below Options.Path that were imported or read, and
+	// the RECORD files of installed packages that the model imports (torchvision,
+	// say), absolute: what stage.Outputs.DependOn wants to know.
 	Sources []string `json:"sources"`
 }
 

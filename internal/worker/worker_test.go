@@ -175,6 +175,21 @@ func TestAFileThatTheFactoryReadsIsASource(t *testing.T) {
 	}
 }
 
+func TestAnInstalledPackageThatTheModelImportsIsASource(t *testing.T) {
+	w, _ := start(t, nil)
+	got, err := w.Inspect(worker.InspectRequest{Model: model("uses_installed", image()), Sizes: threeFive})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := got.Sources[len(got.Sources)-1]
+	if !strings.Contains(last, "networkx-") || filepath.Base(last) != "RECORD" {
+		t.Errorf("sources %v lack the package's RECORD", got.Sources)
+	}
+	if _, err := os.Stat(last); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestInspectNamesWhatChangesFromRunToRun(t *testing.T) {
 	w, _ := sharedWorker(t)
 	got, err := w.Inspect(worker.InspectRequest{Model: model("training", input("x", "float32", "batch", 4)), Sizes: threeFive})

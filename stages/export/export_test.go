@@ -3,6 +3,7 @@ package export_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -379,5 +380,48 @@ func TestACrashIsABrokenCheck(t *testing.T) {
 	c := checks["export/exported"]
 	if c.Verdict != report.Broken || !strings.Contains(c.Got, "SIGSEGV") {
 		t.Errorf("check %+v, want broken by SIGSEGV", c)
+	}
+}
+
+func TestTheKeyHoldsWhatDecidesTheGraphAndNoPath(t *testing.T) {
+	text := func(set ...string) string {
+		cfg := load(t, plain, set...)
+		s := export.New(cfg, testkit.Python(t))
+		b, err := json.Marshal(s.Settings())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(b), cfg.Dir) {
+			t.Errorf("settings hold the folder: %s", b)
+		}
+		tools, err := s.Tools(context.Background())
+		if err != nil || tools["torch"] == "" || tools["python sources"] == "" {
+			t.Errorf("tools %v, %v", tools, err)
+		}
+		return string(b)
+	}
+	base := text()
+	if base != text() {
+		t.Error("settings of two folders differ")
+	}
+	for _, set := range []string{"export.opset=18", "export.dynamo=true", "export.external_data=true", "export.constant_folding=false", "model.output_names=[y]"} {
+		if text(set) == base {
+			t.Errorf("%s does not change the settings", set)
+		}
+	}
+	if got := text("benchmark.iters=7"); got != base {
+		t.Error("a setting of another stage changes the key")
+	}
+}
+
+func TestAWrongTypeOrRankIsNamed(t *testing.T) {
+	text := strings.Replace(bert, "{name: input_ids, dtype: int64, shape: [batch, seq]}", "{name: input_ids, dtype: int32, shape: [batch, seq, 1]}", 1)
+	text = strings.Replace(text, "input_ids: {min: [1, 4], opt: [2, 8], max: [8, 16]}", "input_ids: {min: [1, 4, 1], opt: [2, 8, 1], max: [8, 16, 1]}", 1)
+	checks, _ := run(t, given(t, "e05-input-set-differs", "swapped_order.onnx", text))
+	c := checks["export/input-set"]
+	for _, want := range []string{"input_ids: is int64 in ONNX, config says int32", "input_ids: has 2 dimensions in ONNX, config says 3"} {
+		if c.Verdict != report.Fail || !strings.Contains(c.Detail, want) {
+			t.Errorf("check %s lacks %q:\n%s", c.Verdict, want, c.Detail)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 """Loads a model: from a factory, with weights or without, or a TorchScript archive."""
 import functools
 import importlib
+import importlib.metadata
 import json
 import pickle
 import random
@@ -12,6 +13,7 @@ import torch
 from trtship_errors import MISSING, MODEL, Failure, first_line
 
 WRAPPERS = ("state_dict", "model_state_dict", "model")  # where training scripts put a state dict
+USED = set()  # installed packages that loading a model imported, such as torchvision
 UNTRUSTED = "loading it runs code from the file: set model.trust_source: true only if you trust where it comes from"
 
 
@@ -24,6 +26,7 @@ def load(model):
     """Return an nn.Module in eval mode on the model's device."""
     if model["device"] == "cuda" and not torch.cuda.is_available():
         raise Failure(MISSING, "missing", "export.device is cuda and torch sees no GPU", hint="set export.device: cpu")
+    before = packages()
     seed()  # a factory that draws its weights draws the same ones in every child
     if model["kind"] == "torchscript":
         module = load_torchscript(model)
@@ -33,7 +36,23 @@ def load(model):
         raise Failure(MODEL, "load", f"model.kind {model['kind']} is not loaded by torch")
     module = module.to(model["device"])
     module.eval()
+    USED.update(packages() - before)
     return module
+
+
+def packages():
+    return {name.partition(".")[0] for name in list(sys.modules)}
+
+
+def installed_files():
+    """RECORD of every installed package that a model uses: it changes with the package."""
+    used = USED - sys.stdlib_module_names
+    if not used:
+        return []
+    owners = importlib.metadata.packages_distributions()
+    names = {owner for module in used for owner in owners.get(module, ())}
+    records = [importlib.metadata.distribution(n).locate_file(f) for n in names for f in importlib.metadata.files(n) or () if f.name == "RECORD"]
+    return sorted(str(r) for r in records)
 
 
 def seed():

@@ -27,7 +27,7 @@ def prepare(setup):
 
 
 def origin():
-    return {"torch": str(torch.__version__), "sources": READS.files()}
+    return {"torch": str(torch.__version__), "sources": READS.files() + trtship_model.installed_files()}
 
 
 def load(model):

@@ -244,3 +244,9 @@ class Forgotten(nn.Module):
 
 def forgotten():
     return Forgotten()
+
+
+def uses_installed():
+    import networkx  # noqa: F401 - an installed package that torch has not imported yet
+
+    return Plain()
