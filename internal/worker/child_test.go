@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/proc"
+	"github.com/trtship/trtship/internal/testkit"
 	"github.com/trtship/trtship/internal/worker"
 	"github.com/trtship/trtship/report"
 )
@@ -182,4 +184,72 @@ func TestAnInterpreterThatIsNotThereDoesNotStart(t *testing.T) {
 	if _, err := worker.Start(context.Background(), worker.Options{Python: filepath.Join(t.TempDir(), "python")}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error %v, want not exist", err)
 	}
+}
+
+// orphan starts a child whose model hangs, and writes the child's process id
+// into a file.
+func orphan(out string) {
+	log, err := os.Create(out + ".log")
+	if err != nil {
+		panic(err)
+	}
+	w, err := worker.Start(context.Background(), worker.Options{
+		Python: os.Getenv("WORKER_TEST_PYTHON"), Path: []string{os.Getenv("WORKER_TEST_ZOO")}, Log: log,
+	})
+	if err != nil {
+		panic(err)
+	}
+	var got struct {
+		PID int `json:"pid"`
+	}
+	if err := w.Call("worker.probe", struct{}{}, &got); err != nil {
+		panic(err)
+	}
+	if err := os.WriteFile(out+".new", []byte(fmt.Sprint(got.PID)), 0o600); err == nil {
+		_ = os.Rename(out+".new", out)
+	}
+	_, err = w.Inspect(worker.InspectRequest{Model: model("hangs", vector()), Sizes: []worker.Sizes{{}}})
+	panic(err)
+}
+
+func TestTheChildGoesWhenTrtshipIsKilled(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "child")
+	parent, err := proc.Start(context.Background(), proc.Command{Path: self, Env: []string{
+		"WORKER_TEST_ORPHAN=" + out, "WORKER_TEST_PYTHON=" + python(t), "WORKER_TEST_ZOO=" + zoo(t), "TMPDIR=" + t.TempDir(),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	eventually(t, "the child answers", func() bool {
+		b, err := os.ReadFile(out)
+		if err != nil {
+			return false
+		}
+		_, err = fmt.Sscan(string(b), &pid)
+		return err == nil
+	})
+	if !testkit.Alive(pid) {
+		t.Fatalf("child %d is not there", pid)
+	}
+	eventually(t, "the model hangs", func() bool {
+		b, err := os.ReadFile(out + ".log")
+		return err == nil && strings.Contains(string(b), "hanging")
+	})
+	parent.Kill() // of its own group only: the child has another
+	eventually(t, "the child is gone", func() bool { return !testkit.Alive(pid) })
+}
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if holds() {
+			return
+		}
+	}
+	t.Fatalf("it does not happen that %s", what)
 }

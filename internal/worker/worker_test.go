@@ -100,6 +100,9 @@ func sharedWorker(t *testing.T) (*worker.Worker, *log) {
 }
 
 func TestMain(m *testing.M) {
+	if out := os.Getenv("WORKER_TEST_ORPHAN"); out != "" {
+		orphan(out)
+	}
 	code := m.Run()
 	if shared.w != nil {
 		_ = shared.w.Close()

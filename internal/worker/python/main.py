@@ -135,7 +135,6 @@ class Server:
 
 def main():
     setup = json.loads(sys.argv[1])
-    # ctrl-c goes to the whole foreground group: trtship decides when we end
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     setup["reads"] = Reads(setup["path"])
     sys.argv = ["trtship"]

@@ -8,7 +8,7 @@ def probe(params, emit):
     """What the child sees of its surroundings."""
     return {
         "python": platform.python_version(), "executable": sys.executable, "path": sys.path,
-        "environment": dict(sorted(os.environ.items())), "directory": os.getcwd(),
+        "environment": dict(sorted(os.environ.items())), "directory": os.getcwd(), "pid": os.getpid(),
     }
 
 
