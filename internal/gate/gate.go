@@ -141,7 +141,7 @@ func (j *judge) check(s *report.Stage, c report.Check) bool {
 		}
 	case report.Fail, report.Broken, report.Inconclusive:
 	}
-	j.reason(c, v, failure.ForCheck(s.Name, v, failure.InGate))
+	j.reason(c, v, failure.OfCheck(s.Name, c.ID, v, failure.InGate))
 	return true
 }
 
