@@ -78,7 +78,7 @@ func All(c *config.Config, t Tools) []stage.Planned {
 		{Stage: validateengine.New(c, t.validating(c)), Off: noEngines},
 		{Stage: benchmark.New(c, t.ORT, t.measuring(c)), Off: noBenchmark},
 		{Stage: packaging.New(c)},
-		{Stage: served.New(c, served.Tools{Find: t.Triton, Env: t.GPUEnv})},
+		{Stage: served.New(c, served.Tools{Find: t.Triton})},
 	}
 }
 

@@ -2,11 +2,14 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/trtship/trtship/internal/config"
+	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/tensor"
 )
 
@@ -76,14 +79,24 @@ type Unsupported struct {
 	Operator string `json:"node_operator"`
 }
 
-// Support asks the parser for every node that it refuses, without building.
-func Support(w Caller, onnx, typing string) ([]Unsupported, error) {
-	var reply struct {
-		Supported bool          `json:"supported"`
-		Errors    []Unsupported `json:"errors"`
+// parserErrors is the label of the detail in which the child lists the nodes
+// that the parser refused, as JSON.
+const parserErrors = "parser_errors"
+
+// Refused returns every node that the parser refused, if that is why a build
+// failed: the parser goes on behind the first one.
+func Refused(err error) []Unsupported {
+	e, ok := errors.AsType[*failure.Error](err)
+	if !ok {
+		return nil
 	}
-	err := w.Call("trt.support", map[string]string{"onnx": onnx, "typing": typing}, &reply)
-	return reply.Errors, err
+	var nodes []Unsupported
+	for _, d := range e.Details {
+		if d.Label == parserErrors && json.Unmarshal([]byte(d.Value), &nodes) == nil {
+			return nodes
+		}
+	}
+	return nil
 }
 
 // GPUs is what the child sees.

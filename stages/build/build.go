@@ -96,15 +96,36 @@ func (s *Stage) Sources() []string {
 // Tools are TensorRT's version and what else decides a plan.
 func (s *Stage) Tools(ctx context.Context) (map[string]string, error) { return s.tools.Versions(ctx) }
 
-// Run builds one engine after the other; a failed one does not stop the rest.
+// Run builds one engine after the other in one child, and in a fresh one after a
+// crash. A precision that fails does not stop the rest.
 func (s *Stage) Run(ctx context.Context, in stage.Inputs, out stage.Outputs) ([]report.Check, error) {
 	var checks []report.Check
-	for _, precision := range s.config.Precisions {
-		got, err := s.one(ctx, precision, in, out)
+	var child Child
+	defer func() {
+		if child != nil {
+			_ = child.Close()
+		}
+	}()
+	precision := ""
+	for _, precision = range s.config.Precisions {
+		if child == nil {
+			var err error
+			child, err = s.tools.Start(ctx, out.Log(), func(done, total int64, label string) {
+				out.Progress(done, total, precision+": "+label)
+			})
+			if err != nil {
+				return checks, err
+			}
+		}
+		got, err := s.one(precision, child, in, out)
 		if err != nil {
 			return checks, err
 		}
 		checks = append(checks, got...)
+		if report.Of(got) == report.Broken {
+			_ = child.Close()
+			child = nil
+		}
 	}
 	return checks, nil
 }
@@ -133,7 +154,7 @@ func (s *Stage) graph(precision string, in stage.Inputs) (onnx, cache string, pa
 		WithHint("run the quantize stage, which writes one graph for each precision")
 }
 
-func (s *Stage) one(ctx context.Context, precision string, in stage.Inputs, out stage.Outputs) ([]report.Check, error) {
+func (s *Stage) one(precision string, child Child, in stage.Inputs, out stage.Outputs) ([]report.Check, error) {
 	onnx, cache, parent, err := s.graph(precision, in)
 	if err != nil {
 		return nil, err
@@ -142,30 +163,18 @@ func (s *Stage) one(ctx context.Context, precision string, in stage.Inputs, out 
 	if err != nil {
 		return nil, err
 	}
-	started := time.Now()
-	child, err := s.tools.Start(ctx, out.Log(), func(done, total int64, label string) {
-		out.Progress(done, total, precision+": "+label)
-	})
-	if err != nil {
-		return nil, err
-	}
-	defer child.Close()
-	subject := report.Subject{Precision: precision}
-	refused, err := engine.Support(child, onnx, s.config.Typing)
-	if err != nil {
-		return broken(checkSupported, subject, err, started)
-	}
-	if len(refused) > 0 {
-		return []report.Check{unsupported(refused, subject, started)}, nil
-	}
-	checks := []report.Check{{ID: checkSupported, Subject: subject, Verdict: report.Pass, Want: "no refused operator", Got: "none", Hardware: true}}
+	started, subject := time.Now(), report.Subject{Precision: precision}
 	request := engine.RequestOf(s.config, precision, onnx, filepath.Join(dir, engine.PlanFile))
 	request.CalibrationCache = cache
 	request.TimingOut = filepath.Join(dir, engine.TimingFile)
 	d, err := engine.Build(child, request)
+	supported := report.Check{ID: checkSupported, Subject: subject, Verdict: report.Pass, Want: "no refused operator", Got: "none", Hardware: true}
+	if refused := engine.Refused(err); len(refused) > 0 {
+		return []report.Check{unsupported(refused, subject, started)}, nil
+	}
 	if err != nil {
 		failed, err := broken(checkBuilt, subject, err, started)
-		return append(checks, failed...), err
+		return append([]report.Check{supported}, failed...), err
 	}
 	d.Driver = s.tools.Driver()
 	if err := d.Write(filepath.Join(dir, engine.DescriptionFile)); err != nil {
@@ -176,7 +185,7 @@ func (s *Stage) one(ctx context.Context, precision string, in stage.Inputs, out 
 	}); err != nil {
 		return nil, err
 	}
-	return append(checks, built(d, subject, started), s.tensors(d, subject), inLayers(d, subject)), nil
+	return []report.Check{supported, built(d, subject, started), s.tensors(d, subject), inLayers(d, subject)}, nil
 }
 
 // broken turns a fault into a check where it is TensorRT's, and passes it on

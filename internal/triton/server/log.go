@@ -67,6 +67,11 @@ func parseLog(text string) logReport {
 		if v, ok := strings.CutPrefix(line, "| server_version "); ok {
 			r.version = strings.Trim(v, " |")
 		}
+		if i := strings.Index(line, "error while loading shared libraries"); i >= 0 {
+			// The dynamic loader, not the server: a stub that never starts, which the
+			// server waits for without end.
+			r.errors = append(r.errors, LoadError{Text: line[i:], Backend: true})
+		}
 		m := logLine.FindStringSubmatch(line)
 		if m == nil || m[1] != "E" {
 			continue

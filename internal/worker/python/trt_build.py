@@ -122,22 +122,6 @@ def parser_errors(parser):
     return out
 
 
-def check_support(params, emit):
-    """All nodes that the parser refuses, in one list, without building."""
-    trt = load_tensorrt()
-    logger = make_logger(trt, emit)
-    builder = trt.Builder(logger)
-    network = builder.create_network(network_flags(trt, params.get("typing", "strong")))
-    parser = trt.OnnxParser(network, logger)
-    with open(params["onnx"], "rb") as f:
-        data = f.read()
-    if trt_versions.has(trt, "supports_model_v2"):
-        supported = parser.supports_model_v2(data, params["onnx"])
-    else:
-        supported = parser.supports_model(data, params["onnx"])[0]
-    return {"supported": bool(supported), "errors": parser_errors(parser), "warnings": logger.warnings()}
-
-
 def network_flags(trt, typing):
     flags = 0
     if trt_versions.has(trt, "explicit_batch") and trt_versions.version(trt) < (10, 0):

@@ -380,6 +380,6 @@ def gpus(params, emit):
 
 
 METHODS = {
-    "trt.build": trt_build.build, "trt.support": trt_build.check_support, "trt.open": open_engine, "trt.close": close_engine,
+    "trt.build": trt_build.build, "trt.open": open_engine, "trt.close": close_engine,
     "trt.infer": infer, "trt.benchmark": benchmark, "trt.compare": compare, "trt.gpus": gpus,
 }

@@ -21,7 +21,6 @@ FEATURES = {
     "progress_monitor": ("IProgressMonitor", (9, 0), None),
     "output_allocator": ("IOutputAllocator", (8, 6), None),
     "engine_inspector": ("EngineInspector", (8, 6), None),
-    "supports_model_v2": ("OnnxParser.supports_model_v2", (10, 1), None),
     "device_memory_v2": ("ICudaEngine.device_memory_size_v2", (10, 1), None),
 }
 
