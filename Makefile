@@ -12,6 +12,7 @@ PYTHON_ENVS := base triton
 TEST_FLAGS ?=
 FUZZTIME ?= 20s
 COVER_FLOOR ?= 85
+PART ?= all
 
 .PHONY: help build setup demo test test-gpu check lint golden bench faults fuzz cover test-act test-consumers gpu-check clean
 
@@ -72,7 +73,10 @@ test-act: ## run the GitHub workflows and the action locally with act (needs Doc
 test-consumers: ## read our JUnit files with parsers that other tools use (needs node and npm)
 	.github/consumers/run
 
-gpu-check: test-gpu ## what to run on a machine with a GPU before a release
+gpu-check: ## prove on a GPU what the README says of GPUs (PART=... for one part, PART=merge to merge)
+	@test -x .gpu/gpucheck || $(GO) build -trimpath -ldflags "-s -w" -o .gpu/gpucheck ./bench/gpucheck
+	@if [ "$(PART)" != merge ]; then .gpu/gpucheck -part "$(PART)" -out .gpu/parts; fi
+	@if [ "$(PART)" = merge ] || [ "$(PART)" = all ]; then .gpu/gpucheck -merge .gpu/parts; fi
 
 clean: ## remove what was built; the store, runs and installed environments stay
 	rm -rf bin coverage

@@ -70,7 +70,7 @@ func parseLog(text string) logReport {
 		if i := strings.Index(line, "error while loading shared libraries"); i >= 0 {
 			// The dynamic loader, not the server: a stub that never starts, which the
 			// server waits for without end.
-			r.errors = append(r.errors, LoadError{Text: line[i:], Backend: true})
+			r.errors = append(r.errors, LoadError{Model: "the stub of the python backend", Text: line[i:], Backend: true})
 		}
 		m := logLine.FindStringSubmatch(line)
 		if m == nil || m[1] != "E" {
