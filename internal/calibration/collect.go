@@ -155,6 +155,7 @@ type Collected struct {
 	Runtime   string // ONNX Runtime's version
 	Passes    int    // over the data
 	Resumed   int    // samples that an earlier run had done
+	Run       int    // samples that were run at once, where a batch was run in parts; else 0
 }
 
 // Collect runs the model over the feeds and observes its tensors. The values
@@ -187,7 +188,7 @@ func Collect(ctx context.Context, o CollectOptions) (*Collected, error) {
 			return nil, err
 		}
 	}
-	return &Collected{Observers: c.all.byName, Audit: c.audit, Runtime: c.version, Passes: len(c.groups), Resumed: resumed}, nil
+	return &Collected{Observers: c.all.byName, Audit: c.audit, Runtime: c.version, Passes: len(c.groups), Resumed: resumed, Run: c.run}, nil
 }
 
 // Discard removes the checkpoint once its result is safe.
@@ -202,6 +203,7 @@ type collector struct {
 	all      *observers // of finished groups, and of this one before session was opened
 	audit    *dataset.Audit
 	groups   [][]string
+	run      int // samples that are run at once; 0: a batch
 	group    int // that is observed now
 	position int // next sample
 	version  string
@@ -210,7 +212,11 @@ type collector struct {
 
 // open starts a session that returns names.
 func (c *collector) open(ctx context.Context, names []string) error {
-	s, err := ort.Open(ctx, c.Library, c.Model, ort.Options{Threads: max(c.Threads, 1), Timeout: c.Timeout, ExtraOutputs: c.extra(names), Log: c.Log})
+	s, err := ort.Open(ctx, c.Library, c.Model, ort.Options{
+		Threads: max(c.Threads, 1), Timeout: c.Timeout, ExtraOutputs: c.extra(names), Log: c.Log,
+		// Threads that wait for the next operator would take the cores from the reducer.
+		ConfigEntries: map[string]string{"session.intra_op.allow_spinning": "0"},
+	})
 	if err != nil {
 		return err
 	}
@@ -241,12 +247,19 @@ func (c *collector) split(ctx context.Context) error {
 		if err := c.open(ctx, c.Tensors); err != nil {
 			return err
 		}
-		probe, times := firstSample(b, c.session.Inputs())
+		probe, samples := firstSample(b, c.session.Inputs())
 		sizes, err := c.session.Sizes(ctx, probe)
 		if err != nil {
 			return err
 		}
-		c.groups = group(c.Tensors, sizes, times, int64(c.MemoryMB)<<20)
+		var total int64
+		for _, size := range sizes {
+			total += size
+		}
+		if samples > 1 {
+			c.run = int(max(1, min(samples, runBytes/max(total, 1))))
+		}
+		c.groups = group(c.Tensors, sizes, int64(max(c.run, 1)), int64(c.MemoryMB)<<20)
 		if len(c.groups) > 1 {
 			c.closeSession()
 		}
@@ -255,9 +268,14 @@ func (c *collector) split(ctx context.Context) error {
 	return failure.New(failure.Calibration, "no calibration sample found")
 }
 
+// runBytes is what the observed values of one run may take before a batch is
+// run in parts: larger runs are no faster, and two of them are in memory.
+const runBytes = 64 << 20
+
 // firstSample returns the first sample of a batch alone, if the model takes
-// batches of any size, and by how much the whole batch is larger.
-func firstSample(b dataset.Batch, inputs []ort.ValueInfo) (feed []tensor.Named, times int64) {
+// batches of any size, and how many samples the batch has then; otherwise the
+// batch as it is, and 1.
+func firstSample(b dataset.Batch, inputs []ort.ValueInfo) (feed []tensor.Named, samples int64) {
 	for _, in := range inputs {
 		if len(in.Dims) == 0 || in.Dims[0] >= 0 {
 			return b.Tensors, 1
@@ -349,8 +367,19 @@ func (c *collector) feed(ctx context.Context, b dataset.Batch, base *observers, 
 	if err := base.Add(inputs); err != nil {
 		return err
 	}
-	if err := c.session.Reduce(ctx, reducerKind, nil, b.Tensors); err != nil {
-		return fmt.Errorf("calibrate samples %d to %d: %w", b.First, b.First+b.Samples-1, err)
+	for lo := 0; lo < b.Samples; {
+		feed, hi := b.Tensors, b.Samples
+		if c.run > 0 && c.run < b.Samples {
+			hi = min(lo+c.run, b.Samples)
+			feed = make([]tensor.Named, len(b.Tensors))
+			for i, t := range b.Tensors {
+				feed[i] = tensor.Named{Name: t.Name, Tensor: t.Rows(int64(lo), int64(hi))}
+			}
+		}
+		if err := c.session.Reduce(ctx, reducerKind, nil, feed); err != nil {
+			return fmt.Errorf("calibrate samples %d to %d: %w", b.First+lo, b.First+hi-1, err)
+		}
+		lo = hi
 	}
 	return nil
 }
@@ -384,6 +413,7 @@ type checkpoint struct {
 	Format    string         `json:"format"`
 	Key       string         `json:"key"`
 	Groups    [][]string     `json:"groups"`
+	Run       int            `json:"run"`
 	Group     int            `json:"group"`
 	Position  int            `json:"position"`
 	Version   string         `json:"version"`
@@ -423,7 +453,7 @@ func (c *collector) write(all *observers) error {
 	if err != nil {
 		return err
 	}
-	b, err := json.Marshal(checkpoint{checkpointFormat, c.Key, c.groups, c.group, c.position, c.version, c.audit, state})
+	b, err := json.Marshal(checkpoint{checkpointFormat, c.Key, c.groups, c.run, c.group, c.position, c.version, c.audit, state})
 	if err != nil {
 		return err
 	}
@@ -464,7 +494,7 @@ func (c *collector) restore() error {
 	if all.merge(p.Observers) != nil {
 		return nil
 	}
-	c.all, c.audit, c.groups, c.group, c.position, c.version = all, p.Audit, p.Groups, p.Group, p.Position, p.Version
+	c.all, c.audit, c.groups, c.run, c.group, c.position, c.version = all, p.Audit, p.Groups, p.Run, p.Group, p.Position, p.Version
 	return nil
 }
 
@@ -474,7 +504,7 @@ func Ranges(observed map[string]*Observer, rule Rule, makers map[string]string) 
 	out := make([]TensorRange, 0, len(observed))
 	for _, name := range slices.Sorted(maps.Keys(observed)) {
 		o := observed[name]
-		r := TensorRange{Name: name, Node: makers[name], Count: o.Count, NaN: o.NaN, Inf: o.Inf, Tiny: o.Tiny}
+		r := TensorRange{Name: name, Node: makers[name], Count: o.Count, NaN: o.NaN, Inf: o.Inf}
 		if o.Finite() > 0 {
 			t, err := rule.Threshold(o)
 			if err != nil {

@@ -18,19 +18,11 @@ import (
 // lies in its upper half, so at least Bins/2 bins divide the observed range.
 const Bins = 4096
 
-// MaxFloat16 is the largest finite float16; TinyFloat16 is the smallest
-// positive one, below half of which a value becomes zero.
-const (
-	MaxFloat16  = 65504
-	TinyFloat16 = 5.9604644775390625e-08
-)
-
 // Observer gathers the values of one tensor.
 type Observer struct {
 	Count int64   // values seen, NaN and infinities included
 	NaN   int64   // values that are not a number
 	Inf   int64   // infinite values
-	Tiny  int64   // values other than zero that are below TinyFloat16
 	Min   float32 // smallest finite value; +Inf before the first
 	Max   float32 // largest finite value; -Inf before the first
 
@@ -59,11 +51,13 @@ const chunk = 4096
 
 // Add takes further values.
 func (o *Observer) Add(values []float32) {
+	var odd table
 	for len(values) > 0 {
 		part := values[:min(chunk, len(values))]
 		values = values[len(part):]
-		o.addChunk(part)
+		o.addChunk(part, &odd)
 	}
+	o.join(&odd)
 }
 
 const (
@@ -71,40 +65,95 @@ const (
 	infBits = 0x7f800000
 )
 
-var tinyBits = math.Float32bits(TinyFloat16)
-
-func (o *Observer) addChunk(part []float32) {
-	lo, hi := o.Min, o.Max
-	var top uint32
-	tiny := 0
-	for _, v := range part {
-		b := math.Float32bits(v) & absMask
-		if b > top {
-			top = b
-		}
-		if b-1 < tinyBits-1 { // not zero: zero wraps around
-			tiny++
-		}
-		if v < lo {
-			lo = v
-		}
-		if v > hi {
-			hi = v
-		}
+// addChunk compares bit patterns instead of values: as a signed integer the
+// largest pattern is that of the largest value if one is positive, as an
+// unsigned one that of the most negative value if there is one.
+func (o *Observer) addChunk(part []float32, odd *table) {
+	signed, unsigned := extremes(part)
+	positive, negative := uint32(signed), uint32(0)
+	if unsigned > absMask {
+		negative = unsigned & absMask
 	}
-	o.Count += int64(len(part))
-	o.Tiny += int64(tiny)
-	if top >= infBits {
+	if max(positive, negative) >= infBits {
+		o.Count += int64(len(part))
+		o.join(odd)
 		o.addSpecial(part)
 		return
 	}
-	o.Min, o.Max = lo, hi
-	o.fit(math.Float32frombits(top))
+	if positive > 0 && negative > 0 {
+		o.extend(-math.Float32frombits(negative), math.Float32frombits(positive))
+	} else { // the smaller end lies among values of one sign
+		for _, v := range part {
+			o.extend(v, v)
+		}
+	}
+	o.Count += int64(len(part))
+	if top := math.Float32frombits(max(positive, negative)); o.needs(top) > o.Exponent {
+		o.join(odd)
+		o.fit(top)
+	}
+	o.count(part, odd)
+}
+
+// extremes returns the largest bit patterns. Four running maxima do not wait
+// for each other.
+func extremes(part []float32) (signed int32, unsigned uint32) {
+	var s [4]int32
+	var u [4]uint32
+	i := 0
+	for ; i+4 <= len(part); i += 4 {
+		p := part[i : i+4 : i+4]
+		a, b, c, d := math.Float32bits(p[0]), math.Float32bits(p[1]), math.Float32bits(p[2]), math.Float32bits(p[3])
+		s[0], u[0] = max(s[0], int32(a)), max(u[0], a)
+		s[1], u[1] = max(s[1], int32(b)), max(u[1], b)
+		s[2], u[2] = max(s[2], int32(c)), max(u[2], c)
+		s[3], u[3] = max(s[3], int32(d)), max(u[3], d)
+	}
+	for _, v := range part[i:] {
+		b := math.Float32bits(v)
+		s[0], u[0] = max(s[0], int32(b)), max(u[0], b)
+	}
+	return max(s[0], s[1], s[2], s[3]), max(u[0], u[1], u[2], u[3])
+}
+
+func (o *Observer) extend(low, high float32) {
+	if low < o.Min {
+		o.Min = low
+	}
+	if high > o.Max {
+		o.Max = high
+	}
+}
+
+// table counts every second value until it is added to the observer's counts.
+// Neighbours often are equal (a ReLU's zeros), and a counter cannot be raised
+// again before it was stored: with two tables that take turns it need not be.
+type table [Bins]uint32
+
+func (o *Observer) count(part []float32, odd *table) {
 	inv := float32(math.Ldexp(1, -o.Exponent))
-	counts := (*[Bins]int64)(o.Counts)
-	for _, v := range part {
-		i := uint32(int32(math.Float32frombits(math.Float32bits(v)&absMask) * inv))
-		counts[i&(Bins-1)]++ // fit has made i smaller than Bins
+	even := (*[Bins]int64)(o.Counts)
+	k := 0
+	for ; k+2 <= len(part); k += 2 {
+		p := part[k : k+2 : k+2]
+		// fit has made the bins smaller than Bins; the mask tells the compiler.
+		i := uint32(int32(math.Float32frombits(math.Float32bits(p[0])&absMask)*inv)) & (Bins - 1)
+		j := uint32(int32(math.Float32frombits(math.Float32bits(p[1])&absMask)*inv)) & (Bins - 1)
+		even[i]++
+		odd[j]++
+	}
+	for _, v := range part[k:] {
+		even[uint32(int32(math.Float32frombits(math.Float32bits(v)&absMask)*inv))&(Bins-1)]++
+	}
+}
+
+// join adds a table to the counts and empties it.
+func (o *Observer) join(t *table) {
+	for i, c := range t {
+		if c != 0 {
+			o.Counts[i] += int64(c)
+			t[i] = 0
+		}
 	}
 }
 
@@ -133,18 +182,21 @@ func (o *Observer) addSpecial(part []float32) {
 	}
 }
 
+// needs returns the exponent of bins of which the last one at most holds v.
+func (o *Observer) needs(v float32) int {
+	if v == 0 {
+		return o.Exponent
+	}
+	_, e := math.Frexp(float64(v)) // v < 2^e
+	return e - 12                  // Bins bins of 2^(e-12) reach 2^e
+}
+
 // fit widens the bins until v falls into the last one at most. Two bins of the
 // old width make exactly one of the new.
 func (o *Observer) fit(v float32) {
-	if v == 0 {
-		return
+	if need := o.needs(v); need > o.Exponent {
+		o.widen(need)
 	}
-	_, e := math.Frexp(float64(v)) // v < 2^e
-	need := e - 12                 // Bins bins of 2^need reach 2^e
-	if need <= o.Exponent {
-		return
-	}
-	o.widen(need)
 }
 
 func (o *Observer) widen(exponent int) {
@@ -166,7 +218,6 @@ func (o *Observer) Merge(p *Observer) {
 	o.Count += p.Count
 	o.NaN += p.NaN
 	o.Inf += p.Inf
-	o.Tiny += p.Tiny
 	o.Min, o.Max = min(o.Min, p.Min), max(o.Max, p.Max)
 	if p.Exponent > o.Exponent {
 		o.widen(p.Exponent)
@@ -204,7 +255,7 @@ func (o *Observer) bins() []int64 {
 // AppendBinary appends a portable form of the observer for a checkpoint.
 func (o *Observer) AppendBinary(b []byte) ([]byte, error) {
 	used := o.bins()
-	for _, v := range []int64{o.Count, o.NaN, o.Inf, o.Tiny, int64(o.Exponent), int64(len(used))} {
+	for _, v := range []int64{o.Count, o.NaN, o.Inf, int64(o.Exponent), int64(len(used))} {
 		b = binary.AppendVarint(b, v)
 	}
 	b = binary.LittleEndian.AppendUint32(b, math.Float32bits(o.Min))
@@ -217,7 +268,7 @@ func (o *Observer) AppendBinary(b []byte) ([]byte, error) {
 
 // ReadObserver reads what AppendBinary wrote and returns the bytes behind it.
 func ReadObserver(b []byte) (*Observer, []byte, error) {
-	var head [6]int64
+	var head [5]int64
 	for i := range head {
 		v, n := binary.Varint(b)
 		if n <= 0 {
@@ -226,14 +277,14 @@ func ReadObserver(b []byte) (*Observer, []byte, error) {
 		head[i], b = v, b[n:]
 	}
 	o := NewObserver()
-	o.Count, o.NaN, o.Inf, o.Tiny, o.Exponent = head[0], head[1], head[2], head[3], int(head[4])
-	if head[5] < 0 || head[5] > Bins || len(b) < 8 {
-		return nil, nil, fmt.Errorf("read observer: %d bins", head[5])
+	o.Count, o.NaN, o.Inf, o.Exponent = head[0], head[1], head[2], int(head[3])
+	if head[4] < 0 || head[4] > Bins || len(b) < 8 {
+		return nil, nil, fmt.Errorf("read observer: %d bins", head[4])
 	}
 	o.Min = math.Float32frombits(binary.LittleEndian.Uint32(b))
 	o.Max = math.Float32frombits(binary.LittleEndian.Uint32(b[4:]))
 	b = b[8:]
-	for i := range int(head[5]) {
+	for i := range int(head[4]) {
 		v, n := binary.Varint(b)
 		if n <= 0 {
 			return nil, nil, fmt.Errorf("read observer: truncated bins")

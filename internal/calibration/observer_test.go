@@ -3,6 +3,7 @@ package calibration
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -45,8 +46,8 @@ func TestObserverCountsExactly(t *testing.T) {
 	v := []float32{0, 1, -1, 2.5, -4, 1e-8, -1e-9, float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 3}
 	o := NewObserver()
 	o.Add(v)
-	if o.Count != 11 || o.NaN != 1 || o.Inf != 2 || o.Tiny != 2 || o.Finite() != 8 {
-		t.Errorf("count %d, NaN %d, Inf %d, tiny %d", o.Count, o.NaN, o.Inf, o.Tiny)
+	if o.Count != 11 || o.NaN != 1 || o.Inf != 2 || o.Finite() != 8 {
+		t.Errorf("count %d, NaN %d, Inf %d", o.Count, o.NaN, o.Inf)
 	}
 	if o.Min != -4 || o.Max != 3 || o.AbsMax() != 4 {
 		t.Errorf("range [%g, %g]", o.Min, o.Max)
@@ -71,6 +72,16 @@ func TestObserverBinsHoldTheirValues(t *testing.T) {
 		i := int(float64(v) / 3 / o.Width())
 		if o.Counts[i] != 1 && o.Counts[max(i-1, 0)] != 1 {
 			t.Errorf("scale %g: a third is not in bin %d", scale, i)
+		}
+	}
+}
+
+func TestObserverFindsTheEndsOfEverySign(t *testing.T) {
+	for _, v := range [][]float32{{1, 2, 3}, {-1, -2, -3}, {-1, 5, 0}, {0, 0}, {-7, 0}, {0, 7}, {5}, {-5}, {3, -1e-40}} {
+		o := NewObserver()
+		o.Add(v)
+		if o.Min != slices.Min(v) || o.Max != slices.Max(v) {
+			t.Errorf("%v: [%g, %g]", v, o.Min, o.Max)
 		}
 	}
 }

@@ -109,8 +109,7 @@ type TensorRange struct {
 	Count     int64         `json:"count"`
 	NaN       int64         `json:"nan,omitempty"`
 	Inf       int64         `json:"inf,omitempty"`
-	Tiny      int64         `json:"tiny,omitempty"` // other than zero and below the smallest float16
-	Used      bool          `json:"used"`           // has a scale in the cache
+	Used      bool          `json:"used"` // has a scale in the cache
 }
 
 // Sidecar is calibration.json.

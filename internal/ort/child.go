@@ -67,6 +67,8 @@ type server struct {
 	session *nativeSession
 	load    *loadRequest
 	reducer Reducer
+	// reducing gets the outcome of what the reducer does now; nil if it rests.
+	reducing chan error
 }
 
 // serve answers requests until their stream ends. It reads ahead by one request,
@@ -109,6 +111,7 @@ func serve(in io.Reader, out io.Writer) error {
 }
 
 func (s *server) close() {
+	_ = s.settle() // its outputs lie in the session's memory
 	if s.session != nil {
 		s.session.close()
 	}

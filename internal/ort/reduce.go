@@ -2,6 +2,7 @@ package ort
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/trtship/trtship/internal/tensor"
@@ -36,7 +37,8 @@ type reduceRequest struct {
 }
 
 // Reduce runs the model on one feed and gives its outputs to the session's
-// reducer, which is made at the first call.
+// reducer, which is made at the first call. What the reducer makes of them may
+// be told by a later call only, since it works while the next run goes on.
 func (s *Session) Reduce(ctx context.Context, kind string, settings []byte, inputs []tensor.Named) error {
 	if err := s.checkFeed(inputs); err != nil {
 		return err
@@ -63,16 +65,40 @@ func (s *server) reduce(q request) error {
 		}
 	}
 	outputs, free, err := s.outputs(q.feed)
-	defer free()
 	if err != nil {
+		free()
+		return errors.Join(err, s.settle())
+	}
+	// The reducer works on these outputs while the next run goes on.
+	if err := s.settle(); err != nil {
+		free()
 		return err
 	}
-	return s.reducer.Add(outputs)
+	s.reducing = make(chan error, 1)
+	go func() {
+		err := s.reducer.Add(outputs)
+		free()
+		s.reducing <- err
+	}()
+	return nil
+}
+
+// settle waits until the reducer has taken what it was given.
+func (s *server) settle() error {
+	if s.reducing == nil {
+		return nil
+	}
+	err := <-s.reducing
+	s.reducing = nil
+	return err
 }
 
 func (s *server) reduced() ([]byte, error) {
 	if s.reducer == nil {
 		return nil, fmt.Errorf("nothing was reduced")
+	}
+	if err := s.settle(); err != nil {
+		return nil, err
 	}
 	return s.reducer.State()
 }
