@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/testkit"
 )
 
 func TestFilesThatAreNoModelGetOneClearLine(t *testing.T) {
@@ -41,6 +42,7 @@ func TestFilesThatAreNoModelGetOneClearLine(t *testing.T) {
 			}
 		})
 	}
+	testkit.RecordFaults(t, testkit.FaultRow{Kind: "case", Tried: int64(len(tests)), Detail: "o14-not-a-model"})
 }
 
 func TestModelsNewerThanARuntimeAreNamedWithBothNumbers(t *testing.T) {
@@ -96,6 +98,7 @@ func TestExternalDataStaysInTheFolderAndInItsFile(t *testing.T) {
 			}
 		})
 	}
+	testkit.RecordFaults(t, testkit.FaultRow{Kind: "case", Tried: int64(len(tests)), Detail: "e04-external-data"})
 }
 
 func TestLinksAreNoExternalData(t *testing.T) {
@@ -138,6 +141,7 @@ func TestLinksAreNoExternalData(t *testing.T) {
 			}
 		})
 	}
+	testkit.RecordFaults(t, testkit.FaultRow{Kind: "hostile external data", Tried: int64(len(tests)), Detail: "links"})
 }
 
 func TestSymbolicLinkToAFolderOnTheWayIsRefused(t *testing.T) {
@@ -215,6 +219,7 @@ func TestWrongTensorDataIsRefusedByName(t *testing.T) {
 	if err != nil || len(d.Data) != 2 || d.Data[0] != 0x78 || d.Data[1]&0xf != 0xf {
 		t.Errorf("packed int4 is %x, %v; want -8 7 -1", d.Data, err)
 	}
+	testkit.RecordFaults(t, testkit.FaultRow{Kind: "case", Tried: 5, Detail: "o05-typed-data-fields"})
 }
 
 func TestOrderNamesAndDefinitions(t *testing.T) {
@@ -257,6 +262,7 @@ func TestOrderNamesAndDefinitions(t *testing.T) {
 	if d := cmp.Diff([]string{"Neg", "Relu", "Add"}, ops); d != "" {
 		t.Errorf("order (-want +got):\n%s", d)
 	}
+	testkit.RecordFaults(t, testkit.FaultRow{Kind: "case", Tried: int64(len(tests)), Detail: "o06-order-and-names"})
 }
 
 func TestFunctionsMustMeanTheSameAsInTheModel(t *testing.T) {
@@ -268,6 +274,7 @@ func TestFunctionsMustMeanTheSameAsInTheModel(t *testing.T) {
 	for _, file := range []string{"same_constant_name.onnx", "attribute_refs_nested.onnx"} {
 		openModel(t, caseFile("o07-local-functions", file))
 	}
+	testkit.RecordFaults(t, testkit.FaultRow{Kind: "case", Tried: 3, Detail: "o07-local-functions"})
 }
 
 func TestEmptyNamesAreNoValues(t *testing.T) {
@@ -278,6 +285,7 @@ func TestEmptyNamesAreNoValues(t *testing.T) {
 			t.Errorf("%s: the empty name is in the index", file)
 		}
 	}
+	testkit.RecordFaults(t, testkit.FaultRow{Kind: "case", Tried: 5, Detail: "o09-empty-optional-names"})
 }
 
 func TestInputsAreThoseThatMustBeFed(t *testing.T) {
@@ -296,6 +304,7 @@ func TestInputsAreThoseThatMustBeFed(t *testing.T) {
 			t.Errorf("%s: overridable inputs are %s", file, got)
 		}
 	}
+	testkit.RecordFaults(t, testkit.FaultRow{Kind: "case", Tried: int64(len(tests)), Detail: "o01-initializers-as-inputs"})
 }
 
 func TestShapesSayWhatIsKnown(t *testing.T) {
@@ -327,6 +336,7 @@ func TestShapesSayWhatIsKnown(t *testing.T) {
 	if three.Fixed() || three.Symbol != "3" {
 		t.Errorf("the symbol 3 is %+v", three)
 	}
+	testkit.RecordFaults(t, testkit.FaultRow{Kind: "case", Tried: int64(len(tests)), Detail: "o13-shared-or-missing-dims"})
 }
 
 func TestUnsupportedOperatorsAreListedWithEveryNode(t *testing.T) {
@@ -349,6 +359,7 @@ func TestUnsupportedOperatorsAreListedWithEveryNode(t *testing.T) {
 	if len(got) != 1 || got[0].Nodes[0] != "function acme.Lk: /lk" {
 		t.Errorf("unsupported are %+v", got)
 	}
+	testkit.RecordFaults(t, testkit.FaultRow{Kind: "case", Tried: 3, Detail: "e07-unknown-ops"})
 }
 
 func ptr[T any](v T) *T { return &v }

@@ -16,6 +16,7 @@ import (
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/onnx/onnxpb"
 	"github.com/trtship/trtship/internal/tensor"
+	"github.com/trtship/trtship/internal/testkit"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
@@ -202,6 +203,7 @@ func TestAModelCutOffAnywhereIsAnErrorOrLacksItsEnd(t *testing.T) {
 			t.Fatalf("%d bytes: code %d: %v", n, failure.CodeOf(err), err)
 		}
 	}
+	testkit.RecordFaults(t, testkit.FaultRow{Kind: "model cut off", Tried: int64(len(whole)), Detail: "at every byte"})
 }
 
 func TestOtherKindsOfFilesAreNamed(t *testing.T) {
@@ -265,6 +267,7 @@ func TestDeepNestingIsBoundedAndDoesNotOverflow(t *testing.T) {
 			t.Errorf("%d levels: %v", levels, err)
 		}
 	}
+	testkit.RecordFaults(t, testkit.FaultRow{Kind: "deep nesting", Tried: 5, Detail: "up to 100000 levels"})
 }
 
 // bytesDeep writes graphs within each other without a recursion of its own.
@@ -393,6 +396,7 @@ func TestStructuralMistakesAreNamed(t *testing.T) {
 	if err := New(relu(2), "").Check(); err != nil {
 		t.Errorf("the model that the mistakes are made in: %v", err)
 	}
+	testkit.RecordFaults(t, testkit.FaultRow{Kind: "broken model", Tried: int64(len(tests)), Detail: "one mistake each"})
 }
 
 func TestExternalDataMistakesInMemory(t *testing.T) {

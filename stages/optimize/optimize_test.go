@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -368,5 +369,98 @@ func TestSpecNamesEveryCheckAndTool(t *testing.T) {
 	b, _ := json.Marshal(New(other, ort.Library{}).Settings())
 	if string(a) == string(b) {
 		t.Error("fold_limit_mb does not enter the key")
+	}
+}
+
+func TestGraphThatCrashesTheRuntimeIsAnErrorThatSaysSo(t *testing.T) {
+	_, err := runStage(t, New(testConfig(), library(t)), caseInputs(t, "o09-empty-optional-names", "split_empty_output18.onnx", "split"))
+	if err == nil || !strings.Contains(err.Error(), "run the exported graph") || !strings.Contains(err.Error(), "SIGSEGV") {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestWhatIsMissingIsAnError(t *testing.T) {
+	lib := library(t)
+	whole := caseInputs(t, "o06-order-and-names", "dead_code.onnx", "two")
+	for name, change := range map[string]func(in inputs){
+		"no graph":            func(in inputs) { delete(in, artifact.ONNX) },
+		"no reference":        func(in inputs) { delete(in, artifact.Reference) },
+		"an empty reference":  func(in inputs) { in[artifact.Reference] = t.TempDir() },
+		"an empty artifact":   func(in inputs) { in[artifact.ONNX] = t.TempDir() },
+		"a feed that is gone": func(in inputs) { in[artifact.Reference] = withoutFeed(t, in[artifact.Reference]) },
+	} {
+		in := inputs{artifact.ONNX: whole[artifact.ONNX], artifact.Reference: whole[artifact.Reference]}
+		change(in)
+		if _, err := runStage(t, New(testConfig(), lib), in); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if _, err := runStage(t, New(testConfig(), ort.Library{}), whole); failure.CodeOf(err) != failure.Missing {
+		t.Errorf("without ONNX Runtime: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := New(testConfig(), lib).Run(ctx, whole, testkit.NewOutputs(t)); err == nil {
+		t.Error("a run that was stopped has no error")
+	}
+}
+
+func withoutFeed(t *testing.T, ref string) string {
+	t.Helper()
+	dir := t.TempDir()
+	copyFile(t, filepath.Join(ref, "reference.json"), filepath.Join(dir, "reference.json"))
+	return dir
+}
+
+func TestIRVersionThatIsTooOldIsAUsageError(t *testing.T) {
+	c := testConfig()
+	c.Optimize.IR = 3
+	_, err := runStage(t, New(c, library(t)), caseInputs(t, "o01-initializers-as-inputs", "ir4_constant.onnx", "two"))
+	if failure.CodeOf(err) != failure.Usage || !strings.Contains(err.Error(), "needs 4") {
+		t.Errorf("error is %v", err)
+	}
+	c.Optimize.IR = 11
+	r, err := runStage(t, New(c, library(t)), caseInputs(t, "o01-initializers-as-inputs", "ir4_constant.onnx", "two"))
+	if err != nil || r.model.Proto.GetIrVersion() != 11 {
+		t.Errorf("IR %d, %v", r.model.Proto.GetIrVersion(), err)
+	}
+}
+
+func TestDifferencesAreJudgedByTypeShapeAndScale(t *testing.T) {
+	f := func(shape []int64, v ...float32) tensor.Tensor { return tensor.FromFloat32s(shape, v) }
+	nan, inf := float32(math.NaN()), float32(math.Inf(1))
+	half := func(v float64) tensor.Tensor { return tensor.FromFloat64s(tensor.Float16, []int64{1}, []float64{v}) }
+	tests := map[string]struct {
+		want, got tensor.Tensor
+		holds     bool
+	}{
+		"equal":                         {f([]int64{2}, 1, 2), f([]int64{2}, 1, 2), true},
+		"another order of additions":    {f([]int64{2}, 1000, 0.001), f([]int64{2}, 1000.001, 0.0015), true},
+		"too far for its scale":         {f([]int64{2}, 1, 2), f([]int64{2}, 1, 2.0001), false},
+		"broadcast":                     {f([]int64{2}, 1, 1), f([]int64{2, 1}, 1, 1), false},
+		"another type":                  {f([]int64{1}, 1), tensor.FromFloat64s(tensor.Float64, []int64{1}, []float64{1}), false},
+		"NaN on both sides":             {f([]int64{1}, nan), f([]int64{1}, nan), true},
+		"NaN that appeared":             {f([]int64{1}, 1), f([]int64{1}, nan), false},
+		"NaN that went":                 {f([]int64{1}, nan), f([]int64{1}, 1), false},
+		"infinity on both sides":        {f([]int64{2}, inf, 1), f([]int64{2}, inf, 1), true},
+		"infinity of the other sign":    {f([]int64{1}, inf), f([]int64{1}, -inf), false},
+		"infinity does not widen":       {f([]int64{2}, inf, 1), f([]int64{2}, inf, 1.001), false},
+		"half precision by its own ulp": {half(1), half(1.001), true},
+		"half precision too far":        {half(1), half(1.01), false},
+		"an integer by one":             {tensor.FromInt64s(tensor.Int64, []int64{1}, []int64{5}), tensor.FromInt64s(tensor.Int64, []int64{1}, []int64{6}), false},
+		"equal strings":                 {tensor.FromStrings([]int64{1}, []string{"a"}), tensor.FromStrings([]int64{1}, []string{"a"}), true},
+	}
+	for name, tt := range tests {
+		why := (&prover{}).compare(&proof{}, tensor.Named{Name: "y", Tensor: tt.want}, tt.got)
+		if (why == "") != tt.holds {
+			t.Errorf("%s: %q", name, why)
+		}
+	}
+	random := &prover{random: map[string]bool{"y": true}}
+	if why := random.compare(&proof{}, tensor.Named{Name: "y", Tensor: f([]int64{1}, 1)}, f([]int64{1}, 9)); why != "" {
+		t.Errorf("a random output was compared: %s", why)
+	}
+	if why := random.compare(&proof{}, tensor.Named{Name: "y", Tensor: f([]int64{1}, 1)}, f([]int64{2}, 1, 1)); why == "" {
+		t.Error("the shape of a random output was not compared")
 	}
 }

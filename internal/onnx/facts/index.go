@@ -72,7 +72,7 @@ func (t tracer) follow(v *graph.Value, shift int64) {
 				for _, o := range n.Out {
 					next(o, shift)
 				}
-			case n.Standard("Add", "Sub") && len(n.In) == 2:
+			case n.Standard("Add", "Sub") && len(n.In) == 2 && n.Input(1-input) != nil && n.Output(0) != nil:
 				other, ok := n.Input(1 - input).Fact.KnownElems()
 				if ok && len(other) == 1 && n.Op == "Add" {
 					next(n.Out[0], shift+other[0])

@@ -58,6 +58,9 @@ func (m *Module) inferNode(n *Node) {
 		if facts[i].Type == onnxpb.TensorProto_UNDEFINED {
 			facts[i].Type = m.factOfInfo(n.Graph.infos[o], false).Type
 		}
+		if slices.ContainsFunc(facts[i].Shape, func(d Dim) bool { return d.Known() && d.N < 0 }) {
+			facts[i] = Fact{Type: facts[i].Type} // no tensor can be like that
+		}
 		if len(facts[i].Elems) > maxElems {
 			facts[i].Elems = nil
 		}

@@ -17,6 +17,9 @@ func shapeOf(c *inference) {
 	c.set(0, f)
 }
 
+// exact reports whether sums of such numbers are exact in float64.
+func exact(n int64) bool { return n > -1<<50 && n < 1<<50 }
+
 func clampRange(start, end int64, rank int) (int, int) {
 	clamp := func(x int64) int {
 		if x < 0 {
@@ -382,7 +385,7 @@ func SliceOf(n *Node, rank int) (Slicing, bool) {
 func (c *inference) sliced(d Dim, start, end, step int64, at int) Dim {
 	if d.Known() {
 		s, e := SliceBounds(d.N, start, end, step)
-		return Size(sliceLen(s, e, step))
+		return Size(SliceLen(s, e, step))
 	}
 	if start == 0 && step == 1 {
 		if end >= math.MaxInt32 {
@@ -413,17 +416,22 @@ func SliceBounds(n, start, end, step int64) (int64, int64) {
 	return min(max(start, -1), n-1), min(max(end, -1), n-1)
 }
 
-func sliceLen(s, e, step int64) int64 {
-	if step > 0 {
-		return max(0, (e-s+step-1)/step)
+// SliceLen returns how many steps lead from s to before e. Steps may be as large
+// as int64 goes.
+func SliceLen(s, e, step int64) int64 {
+	switch {
+	case step > 0 && s < e:
+		return (e-s-1)/step + 1
+	case step < 0 && s > e:
+		return (s-e-1)/-max(step, -math.MaxInt64) + 1
 	}
-	return max(0, (s-e-step-1)/-step)
+	return 0
 }
 
 func cutElems(elems []Dim, start, end, step int64) []Dim {
 	s, e := SliceBounds(int64(len(elems)), start, end, step)
 	out := []Dim{}
-	for i, k := s, sliceLen(s, e, step); k > 0; i, k = i+step, k-1 {
+	for i, k := s, SliceLen(s, e, step); k > 0; i, k = i+step, k-1 {
 		out = append(out, elems[i])
 	}
 	return out
@@ -494,7 +502,7 @@ func rangeOf(c *inference) {
 	delta, ok3 := one(2)
 	if ok1 && ok2 && ok3 && f.Type == onnxpb.TensorProto_INT64 {
 		switch {
-		case start.Known() && limit.Known() && delta.Known() && delta.N != 0:
+		case start.Known() && limit.Known() && delta.Known() && delta.N != 0 && exact(start.N) && exact(limit.N) && exact(delta.N):
 			n := max(0, int64(math.Ceil(float64(limit.N-start.N)/float64(delta.N))))
 			f.Shape[0] = Size(n)
 			if n <= maxElems {

@@ -192,6 +192,18 @@ func fromInts(t dataType, shape []int64, values []int64) array {
 	return a
 }
 
+// small reports whether an array of a shape takes at most limit bytes.
+func small(shape []int64, width, limit int64) bool {
+	total := width
+	for _, d := range shape {
+		if d < 0 || d > limit || total > limit {
+			return false
+		}
+		total *= max(d, 1)
+	}
+	return total <= limit
+}
+
 // strides returns how many elements lie between neighbours along each axis.
 func strides(shape []int64) []int64 {
 	s := make([]int64, len(shape))

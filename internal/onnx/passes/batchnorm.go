@@ -21,7 +21,7 @@ func (BatchNorm) Apply(m *graph.Module) (int, error) {
 	changed := 0
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
-			if n.Removed || !n.Standard("BatchNormalization") || len(n.In) != 5 || n.In[0] == nil {
+			if n.Removed || !n.Standard("BatchNormalization") || len(n.In) != 5 || n.In[0] == nil || n.Output(0) == nil {
 				continue
 			}
 			ok, err := fuseBatchNorm(n)
@@ -48,7 +48,7 @@ func fuseBatchNorm(bn *graph.Node) (bool, error) {
 	}
 	w := conv.Input(1)
 	bias := conv.Input(2)
-	if !w.Constant() || (bias != nil && !bias.Constant()) || bn.Out[0] == nil {
+	if !w.Constant() || (bias != nil && !bias.Constant()) {
 		return false, nil
 	}
 	m := bn.Graph.Module

@@ -201,7 +201,7 @@ func evalBinary(f binaryOp) operation {
 // pair broadcasts two inputs to their common shape, if that is small enough.
 func (c *call) pair(i, j int) (a, b array, shape []int64, ok bool) {
 	shape, ok = commonShape([]array{c.in[i], c.in[j]})
-	if !ok || product(shape)*8 > 4*c.limit {
+	if !ok || !small(shape, 8, 4*c.limit) {
 		return a, b, nil, false
 	}
 	a, _ = c.in[i].broadcastTo(shape)
@@ -275,11 +275,11 @@ func evalNot(c *call) ([]array, bool) {
 }
 
 func evalWhere(c *call) ([]array, bool) {
-	if len(c.in) != 3 || c.in[1].typ != c.in[2].typ {
+	if c.in[1].typ != c.in[2].typ {
 		return nil, false
 	}
 	shape, ok := commonShape(c.in)
-	if !ok || product(shape)*c.in[1].width() > 4*c.limit {
+	if !ok || c.in[0].typ != onnxpb.TensorProto_BOOL || !small(shape, c.in[1].width(), c.limit) {
 		return nil, false
 	}
 	cond, _ := c.in[0].broadcastTo(shape)

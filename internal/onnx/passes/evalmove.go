@@ -238,11 +238,7 @@ func evalSlice(c *call) ([]array, bool) {
 		}
 		seen[a] = true
 		s, e := graph.SliceBounds(x.shape[a], p.Starts[i], p.Ends[i], p.Steps[i])
-		if p.Steps[i] > 0 {
-			shape[a] = max(0, (e-s+p.Steps[i]-1)/p.Steps[i])
-		} else {
-			shape[a] = max(0, (s-e-p.Steps[i]-1)/-p.Steps[i])
-		}
+		shape[a] = graph.SliceLen(s, e, p.Steps[i])
 		if shape[a] > 0 {
 			start += s * step[a]
 		}
@@ -257,7 +253,7 @@ func evalExpand(c *call) ([]array, bool) {
 		return nil, false
 	}
 	shape, ok := commonShape([]array{c.in[0], {shape: want}})
-	if !ok || product(shape)*c.in[0].width() > c.limit {
+	if !ok || !small(shape, c.in[0].width(), c.limit) {
 		return nil, false
 	}
 	return one(c.in[0].broadcastTo(shape))
@@ -370,7 +366,7 @@ func evalSplit(c *call) ([]array, bool) {
 			return nil, false
 		}
 		shape, ok := o.Fact.KnownShape()
-		if !ok || len(shape) != len(x.shape) || start+shape[at] > x.shape[at] {
+		if !ok || len(shape) != len(x.shape) || shape[at] < 0 || start+shape[at] > x.shape[at] {
 			return nil, false
 		}
 		out = append(out, x.view(shape, start*step[at], step))

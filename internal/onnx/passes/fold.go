@@ -40,7 +40,7 @@ func (f Fold) node(m *graph.Module, n *graph.Node) (bool, error) {
 		}
 	}
 	operation := operations[n.Op]
-	if operation == nil {
+	if operation == nil || len(n.Out) == 0 || n.Out[0] == nil || !enoughInputs(n) {
 		return false, nil
 	}
 	in, ok, err := f.inputs(m, n)
@@ -63,6 +63,23 @@ func (f Fold) node(m *graph.Module, n *graph.Node) (bool, error) {
 		}
 	}
 	return true, nil
+}
+
+// leastInputs are the inputs that an operation looks at without asking, where
+// that is more than the first.
+var leastInputs = map[string]int{
+	"Gather": 2, "GatherElements": 2, "GatherND": 2, "Expand": 2, "Tile": 2, "CumSum": 2, "Range": 3, "Where": 3, "ScatterND": 3,
+}
+
+// enoughInputs reports whether n, which a broken file may hold in any form, has
+// the inputs that its operator needs.
+func enoughInputs(n *graph.Node) bool {
+	for i := range max(1, leastInputs[n.Op]) {
+		if n.Input(i) == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // replace makes v constant. What is an output of its graph keeps an Identity.

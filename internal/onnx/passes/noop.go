@@ -60,7 +60,7 @@ func passedThrough(n *graph.Node) *graph.Value {
 	case "Squeeze", "Unsqueeze":
 		yes = same
 	case "Transpose":
-		yes = in.Fact.Ranked && inOrder(graph.Perm(n, len(in.Fact.Shape)))
+		yes = in.Fact.Ranked && inOrder(graph.Perm(n, len(in.Fact.Shape)), len(in.Fact.Shape))
 	case "Slice":
 		if s, ok := graph.SliceOf(n, len(in.Fact.Shape)); ok && same {
 			yes = !slices.ContainsFunc(s.Steps, func(x int64) bool { return x != 1 })
@@ -78,7 +78,10 @@ func passedThrough(n *graph.Node) *graph.Value {
 	return nil
 }
 
-func inOrder(perm []int64) bool {
+func inOrder(perm []int64, rank int) bool {
+	if len(perm) != rank {
+		return false
+	}
 	for i, p := range perm {
 		if p != int64(i) {
 			return false
@@ -161,7 +164,7 @@ func (Transposes) Apply(m *graph.Module) (int, error) {
 		}
 		rank := len(inner.In[0].Fact.Shape)
 		first, second := graph.Perm(inner, rank), graph.Perm(n, rank)
-		if len(first) != rank || len(second) != rank {
+		if !permutes(first, rank) || !permutes(second, rank) {
 			return nil
 		}
 		perm := make([]int64, rank)
@@ -176,6 +179,18 @@ func (Transposes) Apply(m *graph.Module) (int, error) {
 	return changed, err
 }
 
+// permutes reports whether perm names each of rank axes once.
+func permutes(perm []int64, rank int) bool {
+	seen := make([]bool, rank)
+	for _, p := range perm {
+		if p < 0 || p >= int64(rank) || seen[p] {
+			return false
+		}
+		seen[p] = true
+	}
+	return len(perm) == rank
+}
+
 // Reshapes gives a Reshape a constant shape where at most one size has to be
 // left open, and skips other views in front of a Reshape.
 type Reshapes struct{}
@@ -187,7 +202,7 @@ func (Reshapes) Name() string { return "reshapes" }
 func (Reshapes) Apply(m *graph.Module) (int, error) {
 	changed := 0
 	err := m.Infer(func(n *graph.Node) error {
-		if !n.Standard("Reshape") || n.Input(0) == nil || n.Input(1) == nil {
+		if !n.Standard("Reshape") || n.Input(0) == nil || n.Input(1) == nil || n.Output(0) == nil {
 			return nil
 		}
 		if skipView(n) {
