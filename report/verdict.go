@@ -81,10 +81,18 @@ func (n Number) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads what MarshalJSON writes.
 func (n *Number) UnmarshalJSON(b []byte) error {
-	var f float64
-	if err := json.Unmarshal(b, &f); err == nil {
+	// The decoder has checked the syntax: what does not begin with a quote, a
+	// letter or a bracket is a number.
+	if len(b) > 0 && (b[0] == '-' || b[0] >= '0' && b[0] <= '9') {
+		f, err := strconv.ParseFloat(string(b), 64)
+		if err != nil {
+			return fmt.Errorf("number %s: %w", b, err)
+		}
 		*n = Number(f)
 		return nil
+	}
+	if string(b) == "null" {
+		return nil // as encoding/json treats it
 	}
 	var s string
 	if err := json.Unmarshal(b, &s); err != nil {
@@ -92,7 +100,7 @@ func (n *Number) UnmarshalJSON(b []byte) error {
 	}
 	switch s {
 	case "NaN", "+Inf", "-Inf":
-		f, _ = strconv.ParseFloat(s, 64)
+		f, _ := strconv.ParseFloat(s, 64)
 		*n = Number(f)
 		return nil
 	}

@@ -1,10 +1,10 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
-	"sort"
 	"strconv"
 	"strings"
 	"time"
@@ -103,27 +103,20 @@ func (v View) Title() string {
 // much of the tolerance is used up, then name.
 func worstRows(rows []Comparison) []*Comparison {
 	type key struct {
-		row *Comparison
-		bad int
-		use float64
+		bad        int
+		share, abs float64
+		at         int
 	}
 	keys := make([]key, len(rows))
 	for i := range rows {
-		keys[i] = key{&rows[i], rank(rows[i].Verdict), rows[i].breachShare()}
+		keys[i] = key{rank(rows[i].Verdict), rows[i].breachShare(), rows[i].metric("max_abs"), i}
 	}
-	sort.SliceStable(keys, func(i, j int) bool {
-		a, b := keys[i], keys[j]
-		if a.bad != b.bad {
-			return a.bad > b.bad
-		}
-		if a.use != b.use {
-			return a.use > b.use
-		}
-		return a.row.metric("max_abs") > b.row.metric("max_abs")
+	slices.SortFunc(keys, func(a, b key) int {
+		return cmp.Or(cmp.Compare(b.bad, a.bad), cmp.Compare(b.share, a.share), cmp.Compare(b.abs, a.abs), cmp.Compare(a.at, b.at))
 	})
 	out := make([]*Comparison, len(rows))
 	for i, k := range keys {
-		out[i] = k.row
+		out[i] = &rows[k.at]
 	}
 	return out
 }
