@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/trtship/trtship/internal/failure"
@@ -220,8 +221,21 @@ func SinceVersion(domain, op string, version int64) (since int64, ok bool) {
 
 // noteNames notes node names that several nodes have: ONNX Runtime refuses them.
 func (m *Model) noteNames() {
-	for _, name := range m.DuplicateNodeNames() {
-		m.Notes = append(m.Notes, fmt.Sprintf("several nodes are named %q: ONNX Runtime refuses such a model; optimize renames them", name))
+	names := m.DuplicateNodeNames()
+	if len(names) == 0 {
+		return
+	}
+	more := ""
+	if len(names) > 1 {
+		more = fmt.Sprintf(" (and %d other names are used more than once)", len(names)-1)
+	}
+	m.note("several nodes are named %q%s: ONNX Runtime refuses such a model; optimize renames them", names[0], more)
+}
+
+// note adds a note once.
+func (m *Model) note(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(m.Notes, text) {
+		m.Notes = append(m.Notes, text)
 	}
 }
 

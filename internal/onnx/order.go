@@ -185,7 +185,7 @@ func (c *valueChecker) nodes(s *scope, nodes []*onnxpb.NodeProto, store func([]*
 		return nil, err
 	}
 	store(sorted)
-	c.model.Notes = append(c.model.Notes, fmt.Sprintf("the nodes of %s were not in topological order and were sorted", s.place()))
+	c.model.note("the nodes of %s were not in topological order and were sorted", s.place())
 	return free, nil
 }
 
