@@ -101,10 +101,14 @@ func zeroPads(n *graph.Node) bool {
 	return pads != nil && !slices.ContainsFunc(pads, func(x int64) bool { return x != 0 })
 }
 
-// neutral returns the operand of x*1, 1*x, x/1, x+0, 0+x or x-0, if the other one
-// does not widen its shape.
+// neutral returns the operand of x*1, 1*x, x/1, x-0 or, for integers, x+0 and
+// 0+x, if the other one does not widen its shape. A floating-point sum with zero
+// turns -0 into 0 and stays.
 func neutral(n *graph.Node) *graph.Value {
 	if len(n.In) != 2 || n.In[0] == nil || n.In[1] == nil {
+		return nil
+	}
+	if n.Op == "Add" && !integer(n.In[0].Fact.Type) {
 		return nil
 	}
 	want := 0.0

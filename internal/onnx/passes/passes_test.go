@@ -363,7 +363,8 @@ func TestNoOpsGoAndLookAlikesStay(t *testing.T) {
 		"times ones that widen it":         {x(17).Node("Mul", "r wide", "m"), 1},
 		"by one":                           {x(17).Node("Div", "r one", "m"), 0},
 		"one by":                           {x(17).Node("Div", "one r", "m"), 1},
-		"plus zero":                        {x(17).Node("Add", "r zero", "m"), 0},
+		"plus zero":                        {x(17).Node("Add", "r zero", "m"), 1}, // -0 becomes 0
+		"an integer plus zero":             {x(17).Int("iz", 0).Node("Cast", "r", "i", onnxtest.Int("to", 7)).Node("Add", "i iz", "s").Node("Cast", "s", "m", onnxtest.Int("to", 1)), 2},
 		"minus zero":                       {x(17).Node("Sub", "r zero", "m"), 0},
 		"zero minus":                       {x(17).Node("Sub", "zero r", "m"), 1},
 		"plus one":                         {x(17).Node("Add", "r one", "m"), 1},
