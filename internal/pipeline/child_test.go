@@ -54,9 +54,11 @@ func TestMain(m *testing.M) {
 // childActions are what a child can do. Together they pass every failpoint of
 // the store and the pipeline.
 var childActions = map[string]func(dir string) error{
-	"run": func(dir string) error { return childRun(dir) },
+	"run": func(dir string) error { return childRun(dir, false) },
+	// fresh: every stage runs, and publishes what is there already.
+	"fresh": func(dir string) error { return childRun(dir, true) },
 	// damaged: something flipped a bit of every artifact before.
-	"damaged": func(dir string) error { return childRun(dir) },
+	"damaged": func(dir string) error { return childRun(dir, false) },
 	"gc": func(dir string) error {
 		return withStore(dir, func(st *store.Store) error {
 			_, err := st.GC(store.GCOptions{Evidence: true})
@@ -84,11 +86,11 @@ func withStore(dir string, do func(*store.Store) error) error {
 
 // childRun runs the light pipeline. Every stage that runs leaves a line in
 // ran.log, and one artifact has folders in it.
-func childRun(dir string) error {
+func childRun(dir string, fresh bool) error {
 	return withStore(dir, func(st *store.Store) error {
 		p := &project{dir: dir}
 		o := p.options(loggedChain(p)...)
-		o.Store = st
+		o.Store, o.Fresh = st, fresh
 		rep, err := pipeline.Run(context.Background(), o)
 		if err != nil {
 			return err
