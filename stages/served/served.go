@@ -19,6 +19,7 @@ import (
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/stage"
 	"github.com/trtship/trtship/internal/triton"
+	"github.com/trtship/trtship/internal/triton/compare"
 	"github.com/trtship/trtship/internal/triton/kserve"
 	"github.com/trtship/trtship/internal/triton/server"
 	"github.com/trtship/trtship/internal/triton/tritonpb"
@@ -30,7 +31,6 @@ import (
 const (
 	checkLoads  = "served/loads"
 	checkDevice = "served/device"
-	checkMerged = "served/batches-merged"
 	checkEnds   = "served/ends"
 )
 
@@ -61,9 +61,8 @@ func (*Stage) Spec() stage.Spec {
 		Checks: append([]stage.CheckDoc{
 			{ID: checkLoads, Title: "A real tritonserver loads the repository and the version is ready.", Remedy: "Read the server's own words in the check; trtship lint on the repository names the line."},
 			{ID: checkDevice, Title: "The loaded model sits on the kind of device that was meant.", Remedy: "Give the server a GPU, or set triton.instance_groups to cpu."},
-			{ID: checkMerged, Title: "Under concurrent requests the server merged some into one batch.", Remedy: "Raise dynamic_batching.max_queue_delay_us, or look whether requests differ in other sizes than the batch."},
 			{ID: checkEnds, Title: "The server and all its processes end when they are told to.", Remedy: "Look for processes of the server's group in the log."},
-		}, validation.Docs("served", false)...),
+		}, compare.Docs()...),
 	}
 }
 
@@ -211,54 +210,33 @@ func (r *session) compare(ctx context.Context, reference string) error {
 		return err
 	}
 	r.checks = append(r.checks, deviceCheck(r.written, r.loaded))
-	protocols := r.stage.config.Triton.Protocols
-	if len(protocols) == 0 {
-		protocols = []string{"http", "grpc"}
-	}
-	for _, p := range protocols {
-		client, err := r.server.Client(kserve.Protocol(p))
-		if err != nil {
-			return err
-		}
-		err = r.judge(ctx, reference, p, r.served(client))
-		_ = client.Close()
-		if err != nil {
-			return err
-		}
-	}
-	return r.concurrent(ctx, reference, control, kserve.Protocol(protocols[len(protocols)-1]))
-}
-
-func (r *session) served(c kserve.Client) triton.Served {
-	return triton.Served{Model: kserve.Model{Client: c, Name: r.name, Version: r.version}, Config: r.loaded}
-}
-
-// judge compares one candidate and publishes its report and outputs.
-func (r *session) judge(ctx context.Context, reference, protocol string, c validation.Candidate) error {
-	dir, err := r.out.Scratch("outputs-" + protocol)
-	if err != nil {
-		return err
-	}
 	cfg := r.stage.config
 	precision := r.precision()
-	v, checks, err := validation.Judge(ctx, c, r.ref, validation.Options{
-		Stage: "served", Candidate: fmt.Sprintf("%s over %s", r.install, strings.Replace(protocol, "-", ", ", 1)), Precision: precision, Protocol: protocol,
-		Tolerance:   func(output string) report.Tolerance { return cfg.Tolerance(precision, output) },
-		Dir:         dir,
-		LooseRepeat: strings.HasSuffix(protocol, concurrent), // merged batches add in another order
-		AllowRandom: cfg.Validation.AllowRandom,
-		Skip:        r.tooLarge,
-		Progress:    r.out.Progress,
-	})
-	if err != nil {
-		return err
+	var protocols []kserve.Protocol
+	for _, p := range cfg.Triton.Protocols {
+		protocols = append(protocols, kserve.Protocol(p))
 	}
-	stored, err := r.out.Publish(artifact.Outputs, "served-"+protocol, dir, nil)
+	if len(protocols) == 0 {
+		protocols = []kserve.Protocol{kserve.HTTP, kserve.GRPC}
+	}
+	checks, err := compare.Run(ctx, r.ref, compare.Options{
+		Server: r.install.String(), Model: r.name, Version: r.version, Loaded: r.loaded, Precision: precision,
+		Tolerance:   func(output string) report.Tolerance { return cfg.Tolerance(precision, output) },
+		AllowRandom: cfg.Validation.AllowRandom, Seed: cfg.Validation.Seed, Protocols: protocols, Dial: r.server.Client,
+		Scratch: r.out.Scratch, Progress: r.out.Progress,
+		Done: func(label, dir string, v report.Validation) error { return r.publish(reference, label, dir, v) },
+	})
+	r.checks = append(r.checks, checks...)
+	return err
+}
+
+// publish keeps the outputs of a comparison and its document.
+func (r *session) publish(reference, label, dir string, v report.Validation) error {
+	stored, err := r.out.Publish(artifact.Outputs, "served-"+label, dir, nil)
 	if err != nil {
 		return err
 	}
 	v.Stored = report.Stored{Reference: reference, Candidate: stored.ID()}
-	r.checks = append(r.checks, checks...)
 	_, err = r.out.PublishDocument(artifact.ServedReport, v)
 	return err
 }
@@ -276,14 +254,6 @@ func (r *session) precision() string {
 		return "fp32"
 	}
 	return p[len(p)-1]
-}
-
-// tooLarge says why a point cannot be asked of the served model.
-func (r *session) tooLarge(p validation.Point) string {
-	if limit := int64(r.loaded.GetMaxBatchSize()); limit > 0 && p.Batch > limit {
-		return fmt.Sprintf("batch %d is above max_batch_size %d", p.Batch, limit)
-	}
-	return ""
 }
 
 // deviceCheck compares the instances that were written with those that the

@@ -280,12 +280,3 @@ func TestAModelOnTheWrongDeviceFails(t *testing.T) {
 		})
 	}
 }
-
-func TestBatchesThatWereNotMergedFail(t *testing.T) {
-	if c := mergedCheck(statistics{}, statistics{requests: 10, executions: 10}, nil); c.Verdict != report.Fail {
-		t.Errorf("%+v", c)
-	}
-	if c := mergedCheck(statistics{}, statistics{requests: 10, executions: 5}, errors.New("lost")); c.Verdict != report.Broken {
-		t.Errorf("%+v", c)
-	}
-}

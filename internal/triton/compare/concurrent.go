@@ -1,4 +1,4 @@
-package served
+package compare
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/trtship/trtship/report"
 )
 
-// concurrent is the ending of a protocol's name for the comparison under load.
-const concurrent = "concurrent"
+// suffix is the ending of a protocol's name for the comparison under load.
+const suffix = "concurrent"
 
 // crowdSize is the number of requests that are under way besides the one that
 // is compared.
@@ -25,8 +25,8 @@ const crowdSize = 8
 // concurrent repeats the comparison while other feeds of all sizes are on their
 // way, so that the server merges them with the one that is compared. A model
 // whose answer depends on its neighbours in a batch shows here.
-func (r *session) concurrent(ctx context.Context, reference string, control kserve.Client, p kserve.Protocol) error {
-	if r.loaded.GetDynamicBatching() == nil {
+func (r *runner) concurrent(ctx context.Context, p kserve.Protocol) error {
+	if r.o.Loaded.GetDynamicBatching() == nil {
 		r.checks = append(r.checks, report.Check{
 			ID: checkMerged, Verdict: report.Skip, Want: "merged batches", Got: "triton.dynamic_batching is not set: the server runs each request by itself",
 		})
@@ -37,27 +37,27 @@ func (r *session) concurrent(ctx context.Context, reference string, control kser
 		return err
 	}
 	if len(feeds) == 0 {
-		return failure.New(failure.Triton, "compare under load: no feed fits max_batch_size %d", r.loaded.GetMaxBatchSize())
+		return failure.New(failure.Triton, "compare under load: no feed fits max_batch_size %d", r.o.Loaded.GetMaxBatchSize())
 	}
-	before, err := counts(ctx, control, r.name, r.version)
-	if err != nil {
-		return err
-	}
-	client, err := r.server.Client(p)
+	client, err := r.o.Dial(p)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = client.Close() }()
-	c := startCrowd(ctx, r.served(client), feeds, r.stage.config.Validation.Seed)
-	err = r.judge(ctx, reference, string(p)+"-"+concurrent, r.served(client))
+	before, err := counts(ctx, client, r.o.Model, r.o.Version)
+	if err != nil {
+		return err
+	}
+	c := startCrowd(ctx, r.served(client), feeds, r.o.Seed)
+	err = r.judge(ctx, string(p)+"-"+suffix, r.served(client))
 	if err == nil {
-		err = r.untilMerged(ctx, control, before)
+		err = r.untilMerged(ctx, client, before)
 	}
 	crowdErr := c.end()
 	if err != nil {
 		return err
 	}
-	after, err := counts(ctx, control, r.name, r.version)
+	after, err := counts(ctx, client, r.o.Model, r.o.Version)
 	if err != nil {
 		return err
 	}
@@ -67,9 +67,9 @@ func (r *session) concurrent(ctx context.Context, reference string, control kser
 
 // untilMerged gives the server a moment more where a short comparison ended
 // before any two requests met.
-func (r *session) untilMerged(ctx context.Context, control kserve.Client, before statistics) error {
+func (r *runner) untilMerged(ctx context.Context, control kserve.Client, before statistics) error {
 	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); {
-		now, err := counts(ctx, control, r.name, r.version)
+		now, err := counts(ctx, control, r.o.Model, r.o.Version)
 		if err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func (r *session) untilMerged(ctx context.Context, control kserve.Client, before
 }
 
 // feeds reads one sample of every point that the server takes.
-func (r *session) feeds() ([][]tensor.Named, error) {
+func (r *runner) feeds() ([][]tensor.Named, error) {
 	var out [][]tensor.Named
 	for _, p := range r.ref.Points {
 		if len(p.Samples) == 0 || r.tooLarge(p) != "" {
