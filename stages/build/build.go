@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"sort"
 	"strings"
@@ -321,26 +320,4 @@ func inLayers(d *engine.Description, subject report.Subject) report.Check {
 		c.Verdict, c.Got = report.Missing, "TensorRT gave no layer information"
 	}
 	return c
-}
-
-// CopyTo copies a built engine out of an artifact for -o; existing files are
-// never overwritten.
-func CopyTo(a artifact.Artifact, dir, name string) error {
-	for from, to := range map[string]string{engine.PlanFile: name + ".plan", engine.DescriptionFile: name + ".json"} {
-		b, err := os.ReadFile(filepath.Join(a.Dir, from))
-		if err != nil {
-			return fmt.Errorf("read engine: %w", err)
-		}
-		f, err := os.OpenFile(filepath.Join(dir, to), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-		if err != nil {
-			return failure.New(failure.Artifact, "write engine: %w", err).WithHint("choose another folder; nothing is overwritten")
-		}
-		if _, err = f.Write(b); err == nil {
-			err = f.Close()
-		}
-		if err != nil {
-			return failure.New(failure.Artifact, "write engine: %w", err)
-		}
-	}
-	return nil
 }
