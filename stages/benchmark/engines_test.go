@@ -1,0 +1,163 @@
+package benchmark
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/trtship/trtship/internal/artifact"
+	"github.com/trtship/trtship/internal/config"
+	"github.com/trtship/trtship/internal/engine"
+	"github.com/trtship/trtship/internal/engine/enginetest"
+	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/gpu"
+	"github.com/trtship/trtship/internal/testkit"
+	"github.com/trtship/trtship/internal/worker"
+	"github.com/trtship/trtship/report"
+)
+
+// engineArtifact is a described plan of y = f(x), float32 [1..4, 4].
+func engineArtifact(t *testing.T) artifact.Artifact {
+	t.Helper()
+	dir := t.TempDir()
+	d := engine.Description{
+		TensorRT: "10.6.0", GPU: "NVIDIA H200", Precision: "fp16", Typing: "strong", PlanBytes: 4096, BuildSeconds: 2.5,
+		Tensors:  []engine.Tensor{{Name: "x", IO: "input", DType: "float32", Dims: []int64{-1, 4}}, {Name: "y", IO: "output", DType: "float32", Dims: []int64{-1, 4}}},
+		Profiles: []engine.Profile{{"x": {Min: []int64{1, 4}, Opt: []int64{2, 4}, Max: []int64{4, 4}}}},
+	}
+	if err := d.Write(filepath.Join(dir, engine.DescriptionFile)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, engine.PlanFile), []byte("plan"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return artifact.Artifact{Record: artifact.Record{Kind: artifact.Engine, Label: "fp16"}, Dir: dir}
+}
+
+func engineConfig(t *testing.T, extra string) *config.Config {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "trtship.yaml")
+	text := `model:
+  name: m
+  factory: m:build
+  inputs: [{name: x, dtype: float32, shape: [batch, 4]}]
+tensorrt:
+  profiles: [{inputs: {x: {min: [1, 4], opt: [2, 4], max: [4, 4]}}}]
+benchmark:
+` + extra
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Load(path, config.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func measureWith(t *testing.T, child *enginetest.Child, extra string, read func() (gpu.Reading, error)) ([]report.Measurement, []report.SkippedRow, error) {
+	t.Helper()
+	g := NewOnGPU(engineConfig(t, extra), GPUTools{
+		Start: func(context.Context, io.Writer, func(done, total int64, label string)) (Child, error) {
+			child.Started++
+			return child, nil
+		},
+		Versions: func(context.Context) (map[string]string, error) { return map[string]string{"tensorrt": "10.6.0"}, nil },
+		Read:     read,
+	})
+	return g.Measure(context.Background(), []artifact.Artifact{engineArtifact(t)}, testkit.NewOutputs(t))
+}
+
+// steady are the phases of a request that computes for 1 ms.
+func steady() map[string][]float64 {
+	phases := map[string][]float64{}
+	for name, ms := range map[string]float64{"compute": 1, "enqueue": 0.1, "h2d": 0.2, "execute": 1, "d2h": 0.1, "end_to_end": 1.4} {
+		phases[name] = slices.Repeat([]float64{ms}, 200)
+	}
+	return phases
+}
+
+func TestEveryBatchStreamAndGraphIsMeasuredInAChildOfItsOwn(t *testing.T) {
+	child := &enginetest.Child{Phases: steady()}
+	rows, skipped, err := measureWith(t, child, "  batch_sizes: [1, 4]\n  concurrency: [1, 2]\n", func() (gpu.Reading, error) {
+		return gpu.Reading{SMMHz: 1980, PowerW: 300, Throttle: []string{"sw-power-cap"}}, nil
+	})
+	if err != nil || len(skipped) > 0 {
+		t.Fatalf("skipped %v, %v", skipped, err)
+	}
+	if len(rows) != 8 || child.Started != 8 {
+		t.Fatalf("%d rows by %d children, want 8 by 8", len(rows), child.Started)
+	}
+	names := map[string]bool{}
+	for _, r := range rows {
+		names[r.Row()] = true
+	}
+	if len(names) != 8 {
+		t.Errorf("rows share names: %v", names)
+	}
+	r := rows[len(rows)-1]
+	if r.Backend != "tensorrt" || r.Device != "NVIDIA H200" || r.Batch != 4 || r.Concurrency != 2 || r.Mode != "cuda-graph=on typing=strong" {
+		t.Errorf("last row is %+v", r)
+	}
+	if r.Phases["compute"].P50 != 1 || r.Phases["end_to_end"].P99 != 1.4 || r.Requests != 200 || r.Throughput != 200*4/0.5 {
+		t.Errorf("numbers are %+v, %v samples/s", r.Phases, r.Throughput)
+	}
+	if r.GPUMemory == nil || *r.GPUMemory != 2<<20 || r.EngineBytes == nil || *r.EngineBytes != 4096 || *r.ColdMs != 3 || *r.LoadMs != 7.5 {
+		t.Errorf("memory %v, size %v, cold %v, load %v", r.GPUMemory, r.EngineBytes, r.ColdMs, r.LoadMs)
+	}
+	if r.Clocks == nil || r.Clocks.SMMHz != [2]int{1980, 1980} || !strings.Contains(strings.Join(r.Notes, "\n"), "throttled: sw-power-cap") {
+		t.Errorf("clocks %+v, notes %v", r.Clocks, r.Notes)
+	}
+}
+
+func TestWhatHoldsARequestUpIsSaid(t *testing.T) {
+	for want, change := range map[string]map[string]float64{
+		"host-bound": {"enqueue": 0.9}, "transfer-bound": {"h2d": 1.1},
+	} {
+		phases := steady()
+		for name, ms := range change {
+			phases[name] = slices.Repeat([]float64{ms}, 200)
+		}
+		rows, _, err := measureWith(t, &enginetest.Child{Phases: phases}, "  cuda_graph: \"off\"\n", nil)
+		if err != nil || len(rows) != 1 {
+			t.Fatalf("%d rows, %v", len(rows), err)
+		}
+		if notes := strings.Join(rows[0].Notes, "\n"); !strings.Contains(notes, want) {
+			t.Errorf("notes are %q, want %s", notes, want)
+		}
+		if rows[0].Clocks != nil {
+			t.Error("clocks were made up: nobody read them")
+		}
+	}
+}
+
+func TestARowThatCouldNotBeMeasuredIsSkippedWithItsReason(t *testing.T) {
+	crash := &worker.Crash{Method: "trt.benchmark", Err: errors.New("crashed (SIGSEGV)")}
+	rows, skipped, err := measureWith(t, &enginetest.Child{Fail: map[string]error{"trt.benchmark": crash}}, "  cuda_graph: \"on\"\n", nil)
+	if err != nil || len(rows) != 0 || len(skipped) != 1 || skipped[0].Verdict != report.Broken || !strings.Contains(skipped[0].Reason, "SIGSEGV") {
+		t.Errorf("got %v, %+v, %v; want one broken row", rows, skipped, err)
+	}
+	missing := failure.New(failure.Missing, "no tensorrt")
+	if _, _, err = measureWith(t, &enginetest.Child{Fail: map[string]error{"trt.open": missing}}, "  iters: 1\n", nil); failure.CodeOf(err) != failure.Missing {
+		t.Errorf("got %v, want exit code 3", err)
+	}
+}
+
+func TestASideMakesItsFeedForTheProfilesOpt(t *testing.T) {
+	a, child := engineArtifact(t), &enginetest.Child{}
+	d, err := engine.ReadDescription(a.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for batch, want := range map[int]int64{0: 2, 3: 3} {
+		s, err := OpenSide(child, engineConfig(t, "  iters: 1\n"), filepath.Join(a.Dir, engine.PlanFile), d, batch, t.TempDir())
+		if err != nil || s.Feed[0].Shape[0] != want {
+			t.Errorf("batch %d: feed %v, %v; want %d", batch, s.Feed, err, want)
+		}
+	}
+}
