@@ -1,7 +1,9 @@
 """Calibrates with onnxruntime.quantization and prints what it chose, how long
 it took and how much memory it needed.
 
-usage: calibrate_peer.py MODEL DATA METHOD SAMPLES [BINS]
+usage: calibrate_peer.py MODEL DATA METHOD INDEXES [BINS]
+
+INDEXES are the samples to take, with commas.
 
 DATA is an .npy file (for a model with one input) or an .npz file. The last line
 on stdout is JSON: seconds, peak_rss_bytes, ranges by tensor.
@@ -21,24 +23,25 @@ METHODS = {"minmax": CalibrationMethod.MinMax, "entropy-ort": CalibrationMethod.
 
 
 class Reader(CalibrationDataReader):
-    def __init__(self, model, path, samples):
+    def __init__(self, model, path, indexes):
         names = [i.name for i in onnx.load(model, load_external_data=False).graph.input]
         if path.endswith(".npz"):
             z = np.load(path)
             self.data = {n: z[n] for n in names}
         else:
             self.data = {names[0]: np.load(path, mmap_mode="r")}
-        self.samples, self.at = samples, 0
+        self.indexes, self.at = indexes, 0
 
     def get_next(self):
-        if self.at == self.samples:
+        if self.at == len(self.indexes):
             return None
+        i = self.indexes[self.at]
         self.at += 1
-        return {n: np.ascontiguousarray(a[self.at - 1 : self.at]) for n, a in self.data.items()}
+        return {n: np.ascontiguousarray(a[i : i + 1]) for n, a in self.data.items()}
 
 
 def main():
-    model, data, method, samples = sys.argv[1:4] + [int(sys.argv[4])]
+    model, data, method, indexes = sys.argv[1:4] + [[int(i) for i in sys.argv[4].split(",")]]
     extra = {"symmetric": False}
     if method == "percentile":
         extra = {"symmetric": True, "percentile": 99.99}
@@ -49,7 +52,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         start = time.monotonic()
         c = create_calibrator(model, [], os.path.join(scratch, "augmented.onnx"), METHODS[method], extra_options=extra)
-        c.collect_data(Reader(model, data, samples))
+        c.collect_data(Reader(model, data, indexes))
         ranges = c.compute_data()
         seconds = time.monotonic() - start
     out = {k: [float(np.asarray(v.range_value[0]).reshape(-1)[0]), float(np.asarray(v.range_value[1]).reshape(-1)[0])] for k, v in ranges.items()}

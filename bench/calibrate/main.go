@@ -72,6 +72,7 @@ type result struct {
 	Seconds float64               `json:"seconds"`
 	Peak    int64                 `json:"peak_rss_bytes"`
 	Ranges  map[string][2]float64 `json:"ranges,omitempty"`
+	Chosen  string                `json:"chosen,omitempty"` // samples that were taken
 	Error   string                `json:"error,omitempty"`
 }
 
@@ -87,11 +88,11 @@ func one(ctx context.Context, f flags) error {
 		return err
 	}
 	start := time.Now()
-	ranges, err := calibrate(ctx, lib, p[0], p[1], calibration.Method(p[2]), n)
+	ranges, chosen, err := calibrate(ctx, lib, p[0], p[1], calibration.Method(p[2]), n)
 	if err != nil {
 		return err
 	}
-	r := result{Seconds: time.Since(start).Seconds(), Peak: peakOfTree(), Ranges: ranges}
+	r := result{Seconds: time.Since(start).Seconds(), Peak: peakOfTree(), Ranges: ranges, Chosen: chosen}
 	return json.NewEncoder(os.Stdout).Encode(r)
 }
 
@@ -115,10 +116,10 @@ func peakOfTree() int64 {
 	return (own + children.Maxrss) << 10
 }
 
-func calibrate(ctx context.Context, lib ort.Library, model, data string, method calibration.Method, n int) (map[string][2]float64, error) {
+func calibrate(ctx context.Context, lib ort.Library, model, data string, method calibration.Method, n int) (ranges map[string][2]float64, chosen string, err error) {
 	m, err := onnx.Open(model)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer m.Close() //nolint:errcheck // read only
 	var inputs []dataset.Input
@@ -141,7 +142,7 @@ func calibrate(ctx context.Context, lib ort.Library, model, data string, method 
 		Dataset: "numpy", Path: data, NumSamples: n, MinSamples: 1, BatchSize: 8,
 	}})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer set.Close() //nolint:errcheck // read only
 	var names []string
@@ -152,20 +153,27 @@ func calibrate(ctx context.Context, lib ort.Library, model, data string, method 
 	}
 	got, err := calibration.Collect(ctx, calibration.CollectOptions{
 		Library: lib, Model: model, Tensors: names, Interface: ends, Feeds: set, Samples: set.Samples, Threads: runtime.NumCPU(),
+		RangeOnly: calibration.Rule{Method: method}.RangeOnly(),
 	})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	ranges, err := calibration.Ranges(got.Observers, calibration.Rule{Method: method, Percentile: 99.99}, nil)
+	found, err := calibration.Ranges(got.Observers, calibration.Rule{Method: method, Percentile: 99.99}, nil)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	out := map[string][2]float64{}
-	for _, r := range ranges {
+	for _, r := range found {
 		t := float64(r.Threshold)
 		out[r.Name] = [2]float64{math.Max(-t, float64(r.Min)), math.Min(t, float64(r.Max))}
 	}
-	return out, nil
+	for i, k := range set.Chosen() {
+		if i > 0 {
+			chosen += ","
+		}
+		chosen += strconv.Itoa(k)
+	}
+	return out, chosen, nil
 }
 
 func compare(ctx context.Context, f flags) error {
@@ -183,7 +191,7 @@ func compare(ctx context.Context, f flags) error {
 			model, data := filepath.Join(f.data, "resnet18.onnx"), filepath.Join(f.data, "pictures.npy")
 			r := row{Model: "resnet18 224x224", Method: method, Samples: n}
 			r.Ours = child(ctx, self, "-python", python, "-one", fmt.Sprintf("%s,%s,%s,%d", model, data, method, n))
-			r.Peer = child(ctx, python, f.script, model, data, method, strconv.Itoa(n))
+			r.Peer = child(ctx, python, f.script, model, data, method, r.Ours.Chosen)
 			r.finish()
 			rows = append(rows, r)
 			fmt.Println(r)
@@ -196,7 +204,7 @@ func compare(ctx context.Context, f flags) error {
 			model, data := filepath.Join(f.data, m.model), filepath.Join(f.data, m.data)
 			r := row{Model: m.name, Method: method, Samples: 64}
 			r.Ours = child(ctx, self, "-python", python, "-one", fmt.Sprintf("%s,%s,%s,64", model, data, method))
-			r.Peer = child(ctx, python, f.script, model, data, method, "64")
+			r.Peer = child(ctx, python, f.script, model, data, method, r.Ours.Chosen)
 			r.finish()
 			rows = append(rows, r)
 			fmt.Println(r)
@@ -243,7 +251,7 @@ func (r *row) finish() {
 			r.Worst, r.At = d, name
 		}
 	}
-	r.Ours.Ranges, r.Peer.Ranges = nil, nil
+	r.Ours.Ranges, r.Peer.Ranges, r.Ours.Chosen = nil, nil, ""
 	if r.Peer.Error == "" && r.Ours.Error == "" {
 		r.Faster, r.Memory = r.Peer.Seconds/r.Ours.Seconds, float64(r.Ours.Peak)/float64(r.Peer.Peak)
 	}

@@ -37,13 +37,21 @@ var (
 
 //nolint:gochecknoinits // the child is this program: it must know the reducer before main
 func init() {
-	ort.RegisterReducer(reducerKind, func([]byte) (ort.Reducer, error) { return newObservers(), nil })
+	ort.RegisterReducer(reducerKind, func(settings []byte) (ort.Reducer, error) {
+		s := newObservers()
+		s.rangeOnly = string(settings) == rangeOnly
+		return s, nil
+	})
 }
+
+// rangeOnly are the settings of a reducer that fills no bins.
+const rangeOnly = "range"
 
 // observers gathers one Observer for each tensor.
 type observers struct {
-	mu     sync.Mutex
-	byName map[string]*Observer
+	mu        sync.Mutex
+	byName    map[string]*Observer
+	rangeOnly bool
 }
 
 func newObservers() *observers { return &observers{byName: map[string]*Observer{}} }
@@ -70,7 +78,11 @@ func (s *observers) Add(outputs []tensor.Named) error {
 		}
 		o := s.of(t.Name)
 		g.Go(func() error {
-			o.Add(float32s(t.Tensor))
+			if s.rangeOnly {
+				o.AddRange(float32s(t.Tensor))
+			} else {
+				o.Add(float32s(t.Tensor))
+			}
 			return nil
 		})
 	}
@@ -135,6 +147,9 @@ type CollectOptions struct {
 	Interface []string
 	Feeds     Feeds
 	Samples   int // that Feeds has, for progress
+
+	// RangeOnly leaves the bins empty: right for methods that need the ends alone.
+	RangeOnly bool
 
 	Threads  int
 	MemoryMB int           // that the observed values of one run may take; 0 is 2048
@@ -314,6 +329,7 @@ func (c *collector) pass(ctx context.Context) error {
 	}
 	defer c.closeSession()
 	base := newObservers() // of this process, without the checkpoint's
+	base.rangeOnly = c.RangeOnly
 	last := time.Now()
 	label := "calibrate"
 	if len(c.groups) > 1 {
@@ -376,10 +392,17 @@ func (c *collector) feed(ctx context.Context, b dataset.Batch, base *observers, 
 				feed[i] = tensor.Named{Name: t.Name, Tensor: t.Rows(int64(lo), int64(hi))}
 			}
 		}
-		if err := c.session.Reduce(ctx, reducerKind, nil, feed); err != nil {
+		if err := c.session.Reduce(ctx, reducerKind, c.settings(), feed); err != nil {
 			return fmt.Errorf("calibrate samples %d to %d: %w", b.First+lo, b.First+hi-1, err)
 		}
 		lo = hi
+	}
+	return nil
+}
+
+func (c *collector) settings() []byte {
+	if c.RangeOnly {
+		return []byte(rangeOnly)
 	}
 	return nil
 }
@@ -520,10 +543,11 @@ func Ranges(observed map[string]*Observer, rule Rule, makers map[string]string) 
 func (r *TensorRange) set(o *Observer, threshold float32) {
 	r.Min, r.Max, r.AbsMax = number(o.Min), number(o.Max), number(o.AbsMax())
 	r.Threshold, r.Scale = number(threshold), number(Scale(threshold))
-	first := int(math.Ceil(float64(threshold) / o.Width()))
 	var beyond int64
-	for _, c := range o.Counts[min(first, Bins):] {
-		beyond += c
+	if threshold < o.AbsMax() {
+		for _, c := range o.Counts[min(int(math.Ceil(float64(threshold)/o.Width())), Bins):] {
+			beyond += c
+		}
 	}
 	r.Clipped = number64(float64(beyond) / float64(o.Finite()))
 	r.Used = r.NaN == 0 && r.Inf == 0

@@ -34,6 +34,9 @@ type Rule struct {
 	Percentile float64 `json:"percentile,omitempty"` // for Percentile, in percent
 }
 
+// RangeOnly reports whether the rule needs the ends of the values alone.
+func (r Rule) RangeOnly() bool { return r.Method == MinMax || r.Method == EntropyORT }
+
 // Threshold returns the magnitude at which values saturate. It is never
 // larger than the largest observed one; 0 means that only zeros were seen.
 func (r Rule) Threshold(o *Observer) (float32, error) {

@@ -45,6 +45,30 @@ func NewObserver() *Observer {
 	}
 }
 
+// AddRange takes further values but counts them in no bin: enough where only
+// the ends are asked for, in a third of the time.
+func (o *Observer) AddRange(values []float32) {
+	for len(values) > 0 {
+		part := values[:min(chunk, len(values))]
+		values = values[len(part):]
+		if signed, unsigned := extremes(part); max(uint32(signed), above(unsigned)) < infBits {
+			o.Count += int64(len(part))
+			o.ends(part, uint32(signed), above(unsigned))
+			continue
+		}
+		o.Count += int64(len(part))
+		o.finite(part)
+	}
+}
+
+// above returns the magnitude of the most negative value; 0 if there is none.
+func above(unsigned uint32) uint32 {
+	if unsigned > absMask {
+		return unsigned & absMask
+	}
+	return 0
+}
+
 // chunk is the number of values whose extremes are found before they are
 // counted; they stay in the first-level cache between the two loops.
 const chunk = 4096
@@ -70,29 +94,31 @@ const (
 // unsigned one that of the most negative value if there is one.
 func (o *Observer) addChunk(part []float32, odd *table) {
 	signed, unsigned := extremes(part)
-	positive, negative := uint32(signed), uint32(0)
-	if unsigned > absMask {
-		negative = unsigned & absMask
-	}
+	positive, negative := uint32(signed), above(unsigned)
 	if max(positive, negative) >= infBits {
 		o.Count += int64(len(part))
 		o.join(odd)
 		o.addSpecial(part)
 		return
 	}
-	if positive > 0 && negative > 0 {
-		o.extend(-math.Float32frombits(negative), math.Float32frombits(positive))
-	} else { // the smaller end lies among values of one sign
-		for _, v := range part {
-			o.extend(v, v)
-		}
-	}
+	o.ends(part, positive, negative)
 	o.Count += int64(len(part))
 	if top := math.Float32frombits(max(positive, negative)); o.needs(top) > o.Exponent {
 		o.join(odd)
 		o.fit(top)
 	}
 	o.count(part, odd)
+}
+
+// ends extends the range by a chunk of finite values.
+func (o *Observer) ends(part []float32, positive, negative uint32) {
+	if positive > 0 && negative > 0 {
+		o.extend(-math.Float32frombits(negative), math.Float32frombits(positive))
+		return
+	}
+	for _, v := range part { // the smaller end lies among values of one sign
+		o.extend(v, v)
+	}
 }
 
 // extremes returns the largest bit patterns. Four running maxima do not wait
@@ -159,18 +185,7 @@ func (o *Observer) join(t *table) {
 
 // addSpecial counts a chunk that holds NaN or infinities.
 func (o *Observer) addSpecial(part []float32) {
-	finite := make([]float32, 0, len(part))
-	for _, v := range part {
-		switch b := math.Float32bits(v) & absMask; {
-		case b > infBits:
-			o.NaN++
-		case b == infBits:
-			o.Inf++
-		default:
-			finite = append(finite, v)
-			o.Min, o.Max = min(o.Min, v), max(o.Max, v)
-		}
-	}
+	finite := o.finite(part)
 	var top float32
 	for _, v := range finite {
 		top = max(top, float32(math.Abs(float64(v))))
@@ -180,6 +195,24 @@ func (o *Observer) addSpecial(part []float32) {
 	for _, v := range finite {
 		o.Counts[int(math.Abs(float64(v))*scale)]++
 	}
+}
+
+// finite counts NaN and infinities and returns the other values, by which it
+// extends the range.
+func (o *Observer) finite(part []float32) []float32 {
+	out := make([]float32, 0, len(part))
+	for _, v := range part {
+		switch b := math.Float32bits(v) & absMask; {
+		case b > infBits:
+			o.NaN++
+		case b == infBits:
+			o.Inf++
+		default:
+			out = append(out, v)
+			o.extend(v, v)
+		}
+	}
+	return out
 }
 
 // needs returns the exponent of bins of which the last one at most holds v.

@@ -97,6 +97,17 @@ func TestObserverOfNothingFinite(t *testing.T) {
 	}
 }
 
+func TestAddRangeSeesTheSameEnds(t *testing.T) {
+	v := sample(9, 9000)
+	v[10], v[20], v[8999] = float32(math.NaN()), float32(math.Inf(-1)), float32(math.Inf(1))
+	a, b := NewObserver(), NewObserver()
+	a.Add(v)
+	b.AddRange(v)
+	if a.Min != b.Min || a.Max != b.Max || a.Count != b.Count || a.NaN != b.NaN || a.Inf != b.Inf || len(b.bins()) != 0 {
+		t.Errorf("%+v %+v", a.AbsMax(), b.AbsMax())
+	}
+}
+
 func TestObserverSurvivesItsBinaryForm(t *testing.T) {
 	o := NewObserver()
 	o.Add(sample(2, 5000))

@@ -226,7 +226,7 @@ func (w *work) calibrate(ctx context.Context) ([]report.Check, error) {
 	}
 	checkpoint := w.checkpoint()
 	got, err := calibration.Collect(ctx, calibration.CollectOptions{
-		Library: w.tools.ORT, Model: w.path, Tensors: w.names, Interface: ends(w.model), Feeds: set, Samples: set.Samples,
+		Library: w.tools.ORT, Model: w.path, Tensors: w.names, Interface: ends(w.model), Feeds: set, Samples: set.Samples, RangeOnly: w.proof.Rule.RangeOnly(),
 		Threads: w.threads(), Timeout: time.Duration(w.cfg.Validation.TimeoutS) * time.Second,
 		Checkpoint: checkpoint, Key: w.key(), Every: time.Second, Progress: w.out.Progress, Log: w.out.Log(),
 	})
@@ -266,9 +266,10 @@ func (w *work) checkpoint() string {
 // depend on, the method and the header.
 func (w *work) key() string {
 	p := w.proof
+	rangeOnly := p.Rule.RangeOnly()
 	p.Rule, p.TensorRT, p.TensorRTFrom = calibration.Rule{}, "", ""
 	c := w.cfg.Calibration
-	b, err := json.Marshal([]any{p, w.names, c.NumSamples, c.BatchSize, c.Input})
+	b, err := json.Marshal([]any{p, w.names, c.NumSamples, c.BatchSize, c.Input, rangeOnly})
 	if err != nil {
 		return ""
 	}
