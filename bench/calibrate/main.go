@@ -1,5 +1,6 @@
-// Command calibrate measures trtship's calibration against
-// onnxruntime.quantization: time and peak memory, and whether the ranges agree.
+// Command calibrate measures trtship's calibration and quantization against
+// onnxruntime.quantization: time and peak memory, whether the ranges agree, and
+// the accuracy of the int8 graphs.
 //
 //	go run ./bench/calibrate -python PYTHON -data FOLDER [-json FILE] [-samples 50,100,200]
 //
@@ -42,6 +43,7 @@ type flags struct {
 	python, data, out, script string
 	samples                   []int
 	one                       string
+	graphsOnly                bool
 }
 
 func run() error {
@@ -52,6 +54,7 @@ func run() error {
 	flag.StringVar(&f.out, "json", "", "write the result to this file")
 	flag.StringVar(&f.script, "script", "bench/calibrate_peer.py", "the peer's script")
 	flag.StringVar(&f.one, "one", "", "only our side: model,data,method,samples; prints one result")
+	flag.BoolVar(&f.graphsOnly, "graphs", false, "only the int8 graphs")
 	flag.Parse()
 	for _, s := range strings.Split(*samples, ",") {
 		n, err := strconv.Atoi(s)
@@ -63,6 +66,10 @@ func run() error {
 	ctx := context.Background()
 	if f.one != "" {
 		return one(ctx, f)
+	}
+	if f.graphsOnly {
+		_, err := quantizeAll(ctx, f)
+		return err
 	}
 	return compare(ctx, f)
 }
@@ -211,10 +218,14 @@ func compare(ctx context.Context, f flags) error {
 		}
 	}
 	slopes(rows)
+	graphs, err := quantizeAll(ctx, f)
+	if err != nil {
+		return err
+	}
 	if f.out == "" {
 		return nil
 	}
-	b, err := json.MarshalIndent(map[string]any{"peer": "onnxruntime.quantization", "rows": rows}, "", "  ")
+	b, err := json.MarshalIndent(map[string]any{"peer": "onnxruntime.quantization", "cpu": cpuModel(), "cores": runtime.NumCPU(), "calibrate": rows, "quantize": graphs}, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -308,4 +319,18 @@ func child(ctx context.Context, path string, args ...string) result {
 		r.Error = err.Error()
 	}
 	return r
+}
+
+// cpuModel names the processor.
+func cpuModel() string {
+	b, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(b)) {
+		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "model name" {
+			return strings.TrimSpace(v)
+		}
+	}
+	return ""
 }
