@@ -11,7 +11,7 @@ import (
 
 func newValidateCmd(a *app) *cobra.Command {
 	c := group("validate", "Compare a model with the reference, numerically", "steps")
-	c.AddCommand(newValidateONNXCmd(a), newValidateEngineCmd(a))
+	c.AddCommand(newValidateTritonCmd(a), newValidateONNXCmd(a), newValidateEngineCmd(a))
 	return c
 }
 

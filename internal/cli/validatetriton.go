@@ -1,0 +1,225 @@
+package cli
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trtship/trtship/internal/artifact"
+	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/pipeline"
+	"github.com/trtship/trtship/internal/triton/compare"
+	"github.com/trtship/trtship/internal/triton/kserve"
+	"github.com/trtship/trtship/internal/triton/server"
+	"github.com/trtship/trtship/internal/validation"
+	"github.com/trtship/trtship/report"
+)
+
+// servedFlags are the flags of the commands on a running server.
+type servedFlags struct {
+	onnx, precision, repository string
+	httpAddress, grpcAddress    string
+}
+
+// addServed adds the flags that say which server and model are meant.
+func (f *servedFlags) add(c *cobra.Command) {
+	c.Flags().StringVar(&f.precision, "precision", "", "`precision` whose tolerances hold (that of triton.precision by default)")
+	c.Flags().StringVarP(&f.repository, "repository", "r", "", "model repository that is served (`folder`); its newest version is meant")
+	c.Flags().StringVar(&f.httpAddress, "http", "", "`host:port` of a server that serve did not start")
+	c.Flags().StringVar(&f.grpcAddress, "grpc", "", "`host:port` of its gRPC endpoint")
+}
+
+func newValidateTritonCmd(a *app) *cobra.Command {
+	var f servedFlags
+	c := &cobra.Command{
+		Use:   "triton CONFIG",
+		Short: "Compare a served model with the reference, over HTTP and gRPC, alone and under load",
+		Long: `validate triton asks the server that serve started (or the one at --http and --grpc) at every point,
+alone and under concurrent requests of mixed sizes, and compares with the reference. What does
+not hold is exit 10.`,
+		Args: positional(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.validateTriton(cmd.Context(), args[0], f) },
+	}
+	f.add(c)
+	c.Flags().StringVar(&f.onnx, "onnx", "", "ONNX model in place of the exported one (`file`)")
+	return c
+}
+
+// served is a model on a running server.
+type served struct {
+	name, version string
+	http, grpc    string
+	server        string // for people
+}
+
+// findServed finds the server and the version of the configuration's model.
+func (s *session) findServed(ctx context.Context, f servedFlags) (served, error) {
+	out := served{name: servedName(s.cfg), http: f.httpAddress, grpc: f.grpcAddress, server: "Triton"}
+	if out.http == "" && out.grpc == "" {
+		st, err := server.Lookup(s.a.serversDir(), out.name)
+		if err != nil {
+			return out, err
+		}
+		out.http, out.grpc = st.HTTP, st.GRPC
+		if f.repository == "" && !strings.ContainsRune(st.Repository, ':') {
+			f.repository = st.Repository
+		}
+	}
+	if f.repository != "" {
+		repository, err := s.a.findRepository(f.repository)
+		if err != nil {
+			return out, err
+		}
+		model, err := wanted(s.cfg, repository)
+		if err != nil {
+			return out, err
+		}
+		out.version = model.Newest()
+	}
+	c, err := out.dial(out.protocols(s.cfg.Triton.Protocols)[0])
+	if err != nil {
+		return out, err
+	}
+	defer func() { _ = c.Close() }()
+	if m, err := c.ServerMetadata(ctx); err == nil {
+		out.server = "Triton " + m.GetVersion()
+	}
+	return out, nil
+}
+
+// protocols are those of the configuration that there is an address for.
+func (o served) protocols(asked []string) []kserve.Protocol {
+	var out []kserve.Protocol
+	for _, p := range asked {
+		if p == string(kserve.HTTP) && o.http != "" || p == string(kserve.GRPC) && o.grpc != "" {
+			out = append(out, kserve.Protocol(p))
+		}
+	}
+	if len(out) == 0 && o.http != "" {
+		out = append(out, kserve.HTTP)
+	}
+	if len(out) == 0 {
+		out = append(out, kserve.GRPC)
+	}
+	return out
+}
+
+func (o served) dial(p kserve.Protocol) (kserve.Client, error) {
+	address := o.http
+	if p == kserve.GRPC {
+		address = o.grpc
+	}
+	return kserve.Open(kserve.Options{Protocol: p, Address: address, Timeout: time.Minute})
+}
+
+func (a *app) validateTriton(ctx context.Context, path string, f servedFlags) error {
+	if f.precision != "" && !slices.Contains(precisions, f.precision) {
+		return failure.New(failure.Usage, "--precision %q is not one of %s", f.precision, strings.Join(precisions, ", "))
+	}
+	s, err := a.step(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer s.session.Close()
+	model, err := s.session.findServed(ctx, f)
+	if err != nil {
+		return err
+	}
+	if f.onnx != "" {
+		if err := s.giveONNX(ctx, artifact.ONNX, "", f.onnx); err != nil {
+			return err
+		}
+	}
+	ref, err := s.reference(ctx)
+	if err != nil {
+		return err
+	}
+	rep, err := s.compareServed(ctx, model, ref, f.precision)
+	if err != nil {
+		return err
+	}
+	a.done = failure.Code(rep.ExitCode)
+	if a.json {
+		return a.printReport(rep)
+	}
+	a.printChecks(rep, "served")
+	a.printValidations(rep)
+	return nil
+}
+
+// reference returns the stored reference, made if it is not there.
+func (s *step) reference(ctx context.Context) (*validation.Reference, error) {
+	o, err := s.session.options(ctx)
+	if err != nil {
+		return nil, err
+	}
+	watch := s.session.a.observer()
+	o.Observer = watch
+	rep, arts, err := pipeline.RunOne(ctx, o, "validate", s.given)
+	watch.Close()
+	if err != nil {
+		return nil, err
+	}
+	for _, art := range arts {
+		if art.Kind == artifact.Reference {
+			return validation.OpenReference(art.Dir)
+		}
+	}
+	return nil, failure.New(failure.Code(rep.ExitCode), "there is no reference to compare with").WithHint("`trtship validate onnx` says why")
+}
+
+// compareServed makes the comparisons and a report of them.
+func (s *step) compareServed(ctx context.Context, model served, ref *validation.Reference, precision string) (*report.Report, error) {
+	cfg := s.session.cfg
+	if precision == "" {
+		precision = servedPrecision(cfg.Triton.Precision, cfg.Target, cfg.TensorRT.Precisions)
+	}
+	protocols := model.protocols(cfg.Triton.Protocols)
+	control, err := model.dial(protocols[0])
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = control.Close() }()
+	loaded, err := control.ModelConfig(ctx, model.name, model.version)
+	if err != nil {
+		return nil, err
+	}
+	snapshot, err := cfg.Snapshot(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	rep := s.session.report(ctx, snapshot)
+	began := time.Now()
+	checks, err := compare.Run(ctx, ref, compare.Options{
+		Server: model.server, Model: model.name, Version: model.version, Loaded: loaded, Precision: precision,
+		Tolerance:   func(output string) report.Tolerance { return cfg.Tolerance(precision, output) },
+		AllowRandom: cfg.Validation.AllowRandom, Seed: cfg.Validation.Seed, Protocols: protocols, Dial: model.dial,
+		Scratch: s.session.store.Scratch,
+		Done: func(_, _ string, v report.Validation) error {
+			rep.Validations = append(rep.Validations, v)
+			return nil
+		},
+		Progress: func(int64, int64, string) {},
+	})
+	if err != nil {
+		return nil, err
+	}
+	rep.Format, rep.Run.ID, rep.Artifacts = report.Format, "by-hand", []report.ArtifactSummary{}
+	rep.Stages = []report.Stage{{Name: "served", Verdict: report.Of(checks), Checks: checks, Seconds: time.Since(began).Seconds()}}
+	conclude(&rep)
+	return &rep, nil
+}
+
+// servedPrecision is whose tolerances hold: an ONNX graph is judged as one.
+func servedPrecision(named, target string, precisions []string) string {
+	switch {
+	case named != "":
+		return named
+	case target == "onnxruntime" || len(precisions) == 0:
+		return "onnx"
+	}
+	return precisions[len(precisions)-1]
+}
