@@ -174,13 +174,14 @@ func calibrate(ctx context.Context, lib ort.Library, model, data string, method 
 		t := float64(r.Threshold)
 		out[r.Name] = [2]float64{math.Max(-t, float64(r.Min)), math.Min(t, float64(r.Max))}
 	}
+	var list strings.Builder
 	for i, k := range set.Chosen() {
 		if i > 0 {
-			chosen += ","
+			list.WriteByte(',')
 		}
-		chosen += strconv.Itoa(k)
+		list.WriteString(strconv.Itoa(k))
 	}
-	return out, chosen, nil
+	return out, list.String(), nil
 }
 
 func compare(ctx context.Context, f flags) error {
