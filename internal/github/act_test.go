@@ -1,0 +1,545 @@
+//go:build act
+
+package github_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trtship/trtship/internal/github/githubtest"
+	"github.com/trtship/trtship/internal/proc"
+	"github.com/trtship/trtship/internal/testkit"
+	"github.com/trtship/trtship/report"
+)
+
+const (
+	actModule   = "github.com/nektos/act@v0.2.89"
+	actRunner   = "debian:bookworm-slim"              // what a job's container is made of
+	actGo       = "golang:1.26-bookworm"              // GO_IMAGE of the Dockerfile
+	actBase     = "nvcr.io/nvidia/tensorrt:24.11-py3" // BASE of the Dockerfile
+	actLabel    = "ubuntu-24.04"                      // runs-on of pr-gate.yml
+	actImageTag = "the image is built from the Dockerfile"
+)
+
+// bench is what the tests of whole workflows share.
+type bench struct {
+	t      *testing.T
+	root   string // the repository
+	tree   string // a checkout of it
+	act    string
+	docker string // address of the engine; empty: none
+	api    *githubtest.API
+	apiURL string
+	done   []report.Check
+}
+
+func (b *bench) note(id string, v report.Verdict, got string) {
+	b.done = append(b.done, report.Check{ID: "act/" + id, Verdict: v, Got: got})
+}
+
+// TestActRunsThePullRequestWorkflow runs the workflow of this repository, with
+// the action in its image, against stand-ins for GitHub. It needs root for an
+// engine of its own, or one that answers already. TRTSHIP_ACT=if-possible turns
+// a machine without an engine into NOT RUN, written down as missing.
+func TestActRunsThePullRequestWorkflow(t *testing.T) {
+	b := &bench{t: t, root: testkit.Root(t)}
+	defer b.write()
+	b.prepare()
+	t.Run("host mode, without Docker", b.hostMode)
+	if err := b.engine(); err != nil {
+		b.note("engine", report.Missing, err.Error())
+		t.Logf("NOT RUN: the action in its image: %v", err)
+		if os.Getenv("TRTSHIP_ACT") != "if-possible" {
+			t.Errorf("no engine: %v (set TRTSHIP_ACT=if-possible to go on without)", err)
+		}
+		return
+	}
+	b.note("engine", report.Pass, b.docker)
+	t.Run("first push", b.firstPush)
+	t.Run("second push edits the same comment", b.secondPush)
+	t.Run("a fork's 403 leaves the verdict alone", b.forkPush)
+	t.Run("read-only root and one volume", b.readOnly)
+}
+
+// write records what was seen for the README's table.
+func (b *bench) write() {
+	text, err := report.Encode(map[string]any{"what": "the workflow pr-gate.yml and the action in act " + strings.TrimPrefix(actModule, "github.com/nektos/act@"), "checks": b.done})
+	if err != nil {
+		b.t.Error(err)
+		return
+	}
+	if err := os.WriteFile(filepath.Join(b.root, "docs", "verification", "ci.json"), text, 0o644); err != nil {
+		b.t.Error(err)
+	}
+}
+
+// output runs a command and returns both of its streams.
+func (b *bench) output(dir string, env []string, stdin io.Reader, name string, args ...string) (string, error) {
+	path, err := proc.Look(name, os.Getenv("PATH")+":/usr/sbin:/sbin")
+	if err != nil {
+		return "", err
+	}
+	var out bytes.Buffer
+	err = proc.Run(context.Background(), proc.Command{Path: path, Args: args, Dir: dir, Env: append(os.Environ(), env...), Stdin: stdin, Stdout: &out, Stderr: &out})
+	return out.String(), err
+}
+
+func (b *bench) must(dir string, env []string, stdin io.Reader, name string, args ...string) string {
+	b.t.Helper()
+	out, err := b.output(dir, env, stdin, name, args...)
+	if err != nil {
+		b.t.Fatalf("%s %s: %v\n%s", name, strings.Join(args, " "), err, tail(out, 6000))
+	}
+	return out
+}
+
+func tail(s string, n int) string {
+	if len(s) > n {
+		return "…" + s[len(s)-n:]
+	}
+	return s
+}
+
+// prepare installs act, copies the repository and starts the stand-in.
+func (b *bench) prepare() {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	bin := filepath.Join(cache, "trtship", "act")
+	b.act = filepath.Join(bin, "act")
+	if _, err := os.Stat(b.act); err != nil {
+		b.must(b.root, []string{"GOBIN=" + bin, "GOFLAGS="}, nil, "go", "install", actModule)
+	}
+	// Long-lived and large: not in the test's own folder, which is removed first.
+	b.tree = filepath.Join(b.t.TempDir(), "model")
+	b.must(b.root, nil, nil, "git", "clone", "-q", "--no-hardlinks", b.root, b.tree)
+	b.must(b.tree, nil, nil, "go", "build", "-o", "bin/trtship", "./cmd/trtship")
+	if err := os.CopyFS(filepath.Join(b.tree, ".github", "host"), os.DirFS(filepath.Join(b.root, "testdata", "github"))); err != nil {
+		b.t.Fatal(err)
+	}
+	write(b.t, filepath.Join(b.t.TempDir(), "x"), "")
+	b.api = &githubtest.API{Repository: "owner/model", Token: "act-token", Parents: map[string][]string{"b1": nil}, MergeBases: map[string]string{"b1...h1": "b1", "b1...h2": "b1"}, Comments: map[int][]githubtest.Comment{}}
+	for i := range 130 {
+		b.api.Comments[7] = append(b.api.Comments[7], githubtest.Comment{ID: int64(i + 1), Login: fmt.Sprint("user", i), Body: "hi"})
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	server := &http.Server{Handler: b.api, ReadHeaderTimeout: time.Minute}
+	go func() { _ = server.Serve(l) }()
+	b.t.Cleanup(func() { _ = server.Close() })
+	b.apiURL = "http://" + l.Addr().String()
+}
+
+// run runs a workflow with act and returns its log and whether it succeeded.
+func (b *bench) run(t *testing.T, workflow, head, repo, artifacts string, docker bool) (string, error) {
+	t.Helper()
+	event := filepath.Join(t.TempDir(), "event.json")
+	text, err := json.Marshal(map[string]any{"action": "synchronize", "number": 7, "repository": map[string]any{"full_name": "owner/model", "default_branch": "main"},
+		"pull_request": map[string]any{"number": 7, "head": map[string]any{"sha": head, "ref": "f", "repo": map[string]any{"full_name": repo, "fork": repo != "owner/model"}}, "base": map[string]any{"sha": "b1", "ref": "main", "repo": map[string]any{"full_name": "owner/model"}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, event, string(text))
+	args := []string{"pull_request", "-W", workflow, "-e", event, "--pull=false", "-s", "GITHUB_TOKEN=act-token", "--env", "GITHUB_API_URL=" + b.apiURL, "--env", "GITHUB_REPOSITORY=owner/model",
+		"--artifact-server-path", artifacts, "--artifact-server-addr", "127.0.0.1", "--artifact-server-port", freePort(t), "--env", "GITHUB_RUN_ID=4242"}
+	env := []string{"XDG_CACHE_HOME=" + cacheDir(t), "CI="}
+	if docker {
+		args = append(args, "-P", actLabel+"="+actRunner, "--network", "host", "--container-daemon-socket", "-", "--bind")
+		env = append(env, "DOCKER_HOST="+b.docker)
+	} else {
+		args = append(args, "-P", actLabel+"=-self-hosted")
+		env = append(env, "DOCKER_HOST=unix:///nonexistent/docker.sock")
+	}
+	return b.output(b.tree, env, nil, b.act, args...)
+}
+
+func cacheDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+func (b *bench) hostMode(t *testing.T) {
+	artifacts := t.TempDir()
+	log, err := b.run(t, ".github/host/host.yml", "h0", "owner/model", artifacts, false)
+	b.check(t, "host-mode", func() error {
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, tail(log, 6000))
+		}
+		if !strings.Contains(log, "verdict=pass") {
+			return fmt.Errorf("the output verdict is not pass:\n%s", tail(log, 6000))
+		}
+		return b.artifact(artifacts, "")
+	})
+	b.api.Comments[7] = b.api.Comments[7][:130] // the next test begins without a comment of ours
+}
+
+// check notes what came of a check, and fails the test if it does not hold.
+func (b *bench) check(t *testing.T, id string, f func() error) {
+	t.Helper()
+	if err := f(); err != nil {
+		b.note(id, report.Fail, tail(err.Error(), 500))
+		t.Errorf("%s: %v", id, err)
+		return
+	}
+	b.note(id, report.Pass, "")
+}
+
+// artifact demands that act's server got the report, and with the bytes that
+// lie in the workspace if that is given.
+func (b *bench) artifact(dir, workspace string) error {
+	path := filepath.Join(dir, "4242", "trtship-digits-report", "trtship-digits-report.zip")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	z, err := zip.NewReader(bytes.NewReader(text), int64(len(text)))
+	if err != nil {
+		return err
+	}
+	names := 0
+	for _, f := range z.File {
+		r, err := f.Open()
+		if err != nil {
+			return err
+		}
+		got, err := io.ReadAll(r)
+		if err != nil {
+			return err
+		}
+		names++
+		if workspace == "" {
+			continue
+		}
+		rel := f.Name
+		if rel != "report.json" {
+			rel = "reports/" + rel
+		}
+		want, err := os.ReadFile(filepath.Join(workspace, rel))
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(got, want) {
+			return fmt.Errorf("%s arrived with other bytes", f.Name)
+		}
+	}
+	if names != 5 {
+		return fmt.Errorf("the artifact holds %d files, want 5", names)
+	}
+	return nil
+}
+
+// engine finds an engine or starts one, with the base images that are not there.
+func (b *bench) engine() error {
+	if out, err := b.output(b.root, nil, nil, "docker", "version", "--format", "{{.Server.Version}}"); err == nil && strings.TrimSpace(out) != "" {
+		b.docker = os.Getenv("DOCKER_HOST")
+		if b.docker == "" {
+			b.docker = "unix:///var/run/docker.sock"
+		}
+		return nil
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("no Docker engine answers, and only root can start one")
+	}
+	dir, err := os.MkdirTemp("/var/tmp", "trtship-act-")
+	if err != nil {
+		return err
+	}
+	b.t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if err := b.startEngine(dir); err != nil {
+		return err
+	}
+	return b.baseImages(dir)
+}
+
+func (b *bench) startEngine(dir string) error {
+	path, err := proc.Look("dockerd", os.Getenv("PATH")+":/usr/sbin:/sbin")
+	if err != nil {
+		return fmt.Errorf("%w (Debian: apt-get install docker.io debootstrap)", err)
+	}
+	log, err := os.Create(filepath.Join(dir, "dockerd.log"))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	sock := "unix://" + filepath.Join(dir, "docker.sock")
+	p, err := proc.Start(ctx, proc.Command{Path: path, Stdout: log, Stderr: log, Env: append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin"), Args: []string{
+		"--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"), "-H", sock, "--pidfile", filepath.Join(dir, "pid"), "--iptables=false", "--bridge=none", "--ip-forward=false"}})
+	if err != nil {
+		cancel()
+		return err
+	}
+	b.t.Cleanup(func() { cancel(); p.Stop() })
+	for range 100 {
+		if _, err := b.output(dir, []string{"DOCKER_HOST=" + sock}, nil, "docker", "version"); err == nil {
+			b.docker = sock
+			return nil
+		}
+		select {
+		case <-p.Done():
+			text, _ := os.ReadFile(log.Name())
+			return fmt.Errorf("dockerd ended: %s", tail(string(text), 600))
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	return errors.New("dockerd does not answer")
+}
+
+// baseImages makes the images that the Dockerfile and act start from, out of the
+// distribution's packages and of what is installed here, so that nothing has to
+// be pulled: Go with its modules, and Python with the locked environments.
+func (b *bench) baseImages(dir string) error {
+	rootfs := filepath.Join(dir, "rootfs")
+	mirror, err := debianMirror()
+	if err != nil {
+		return err
+	}
+	if out, err := b.output(dir, nil, nil, "debootstrap", "--variant=minbase", "--include=ca-certificates,git,gcc,libc6-dev,make", "bookworm", rootfs, mirror); err != nil {
+		return fmt.Errorf("debootstrap: %w\n%s", err, tail(out, 600))
+	}
+	_ = os.RemoveAll(filepath.Join(rootfs, "var", "cache", "apt"))
+	if err := b.importImage(actRunner, nil, []string{"-C", rootfs, "."}); err != nil {
+		return err
+	}
+	goroot, modules := strings.TrimSpace(b.must(b.root, nil, nil, "go", "env", "GOROOT")), strings.TrimSpace(b.must(b.root, nil, nil, "go", "env", "GOMODCACHE"))
+	b.must(b.root, nil, nil, "go", "mod", "download")
+	if err := b.importImage(actGo, []string{"ENV PATH=/usr/local/go/bin:/usr/sbin:/usr/bin:/sbin:/bin GOPATH=/go GOPROXY=off GOSUMDB=off GOTOOLCHAIN=local"},
+		[]string{"--transform=s,^" + strings.TrimPrefix(goroot, "/") + ",usr/local/go,", "--transform=s,^" + strings.TrimPrefix(modules, "/") + ",go/pkg/mod,", "-C", rootfs, ".", "-C", "/", strings.TrimPrefix(goroot, "/"), strings.TrimPrefix(modules, "/")}); err != nil {
+		return err
+	}
+	return b.pythonImage(dir, rootfs)
+}
+
+func debianMirror() (string, error) {
+	files, _ := filepath.Glob("/etc/apt/sources.list.d/*")
+	for _, f := range append(files, "/etc/apt/sources.list") {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue
+		}
+		if m := regexp.MustCompile(`(?m)^(?:URIs:|deb(?: \[[^\]]*\])?) +(https?://\S+/debian)/?(?:\s|$)`).FindSubmatch(b); m != nil {
+			return string(m[1]), nil
+		}
+	}
+	return "", errors.New("the machine's apt sources name no Debian mirror")
+}
+
+// pythonImage is the Dockerfile's BASE: Python, and the environments where the
+// image keeps them, so that `trtship env install` finds them done.
+func (b *bench) pythonImage(dir, rootfs string) error {
+	cache := filepath.Join(cacheDir(b.t), "trtship")
+	markers, err := filepath.Glob(filepath.Join(cache, "env-*", "trtship-env.json"))
+	if err != nil || len(markers) < 2 {
+		return fmt.Errorf("the locked environments are not installed: run `make setup`")
+	}
+	const home = "/opt/trtship/cache/trtship"
+	over := filepath.Join(dir, "over")
+	args := []string{"--transform=s,^" + strings.TrimPrefix(cache, "/") + "," + strings.TrimPrefix(home, "/") + ","}
+	args = append(args, "-C", rootfs, ".", "-C", "/")
+	pythons := map[string]bool{}
+	for _, m := range markers {
+		env := filepath.Dir(m)
+		args = append(args, "--exclude="+strings.TrimPrefix(m, "/"), strings.TrimPrefix(env, "/"))
+		text, err := os.ReadFile(m)
+		if err != nil {
+			return err
+		}
+		write(b.t, filepath.Join(over, home, filepath.Base(env), "trtship-env.json"), strings.ReplaceAll(string(text), cache, home))
+		cfg, err := os.ReadFile(filepath.Join(env, "pyvenv.cfg"))
+		if err != nil {
+			return err
+		}
+		if m := regexp.MustCompile(`(?m)^home = (.*)/bin$`).FindSubmatch(cfg); m != nil {
+			pythons[string(m[1])] = true
+		}
+	}
+	path := ""
+	for p := range pythons {
+		args = append(args, strings.TrimPrefix(p, "/"))
+		path += p + "/bin:"
+	}
+	args = append(args, "-C", over, ".")
+	return b.importImage(actBase, []string{"ENV PATH=" + path + "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, args)
+}
+
+// importImage makes an image of what tar packs.
+func (b *bench) importImage(name string, changes, tarArgs []string) error {
+	r, w := io.Pipe()
+	tarPath, err := proc.Look("tar", os.Getenv("PATH"))
+	if err != nil {
+		return err
+	}
+	go func() {
+		w.CloseWithError(proc.Run(context.Background(), proc.Command{Path: tarPath, Args: append([]string{"-c"}, tarArgs...), Env: []string{"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8"}, Stdout: w}))
+	}()
+	args := []string{"import"}
+	for _, c := range changes {
+		args = append(args, "--change", c)
+	}
+	out, err := b.output(b.root, []string{"DOCKER_HOST=" + b.docker}, r, "docker", append(args, "-", name)...)
+	if err != nil {
+		return fmt.Errorf("docker import %s: %w\n%s", name, err, tail(out, 600))
+	}
+	return nil
+}
+
+func (b *bench) ours() []githubtest.Comment {
+	var out []githubtest.Comment
+	for _, c := range b.api.Snapshot().Comments[7] {
+		if c.Login == "github-actions[bot]" {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func (b *bench) latestRun() (string, error) {
+	runs, err := filepath.Glob(filepath.Join(b.tree, ".trtship", "runs", "*"))
+	if err != nil || len(runs) == 0 {
+		return "", fmt.Errorf("no run in the workspace: %v", err)
+	}
+	newest, at := "", time.Time{}
+	for _, r := range runs {
+		if info, err := os.Stat(filepath.Join(r, "report.json")); err == nil && info.ModTime().After(at) {
+			newest, at = r, info.ModTime()
+		}
+	}
+	return newest, nil
+}
+
+func (b *bench) firstPush(t *testing.T) {
+	if err := os.RemoveAll(filepath.Join(b.tree, ".trtship")); err != nil {
+		t.Fatal(err)
+	}
+	artifacts := t.TempDir()
+	log, err := b.run(t, ".github/workflows/pr-gate.yml", "h1", "owner/model", artifacts, true)
+	b.check(t, "image-and-run", func() error {
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, tail(log, 8000))
+		}
+		return nil
+	})
+	b.check(t, "outputs", func() error { return demand(log, "verdict pass, report .trtship/runs/") })
+	b.check(t, "summary", func() error { return demand(log, "digits: every check held") })
+	b.check(t, "artifact", func() error {
+		run, err := b.latestRun()
+		if err != nil {
+			return err
+		}
+		return b.artifact(artifacts, run)
+	})
+	b.check(t, "comment", func() error {
+		c := b.ours()
+		if len(c) != 1 || !strings.HasPrefix(c[0].Body, "<!-- trtship-report:digits -->\n### ✅ digits") || !strings.Contains(c[0].Body, "`h1`") {
+			return fmt.Errorf("comments %+v", c)
+		}
+		return nil
+	})
+	b.check(t, "contract", b.contract)
+}
+
+func demand(log, want string) error {
+	if !strings.Contains(log, want) {
+		return fmt.Errorf("the log does not say %q:\n%s", want, tail(log, 6000))
+	}
+	return nil
+}
+
+func (b *bench) contract() error {
+	if v := b.api.Snapshot().Violations; len(v) > 0 {
+		return errors.New(strings.Join(v, "\n"))
+	}
+	return nil
+}
+
+func (b *bench) secondPush(t *testing.T) {
+	before := b.ours()
+	log, err := b.run(t, ".github/workflows/pr-gate.yml", "h2", "owner/model", t.TempDir(), true)
+	b.check(t, "second-push", func() error {
+		after := b.ours()
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w\n%s", err, tail(log, 6000))
+		case len(before) != 1 || len(after) != 1 || after[0].ID != before[0].ID:
+			return fmt.Errorf("%d comments became %d", len(before), len(after))
+		case !strings.Contains(after[0].Body, "`h2`"):
+			return errors.New("the comment is not the second push's")
+		}
+		return b.contract()
+	})
+}
+
+func (b *bench) forkPush(t *testing.T) {
+	b.api.ReadOnly = true
+	defer func() { b.api.ReadOnly = false }()
+	before := b.ours()
+	log, err := b.run(t, ".github/workflows/pr-gate.yml", "h3", "stranger/model", t.TempDir(), true)
+	b.check(t, "fork", func() error {
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, tail(log, 6000))
+		}
+		if after := b.ours(); len(after) != len(before) || len(before) > 0 && after[0].Body != before[0].Body {
+			return errors.New("a fork's run changed the comment")
+		}
+		if err := demand(log, "no comment was posted: the token of a fork's pull request can only read"); err != nil {
+			return err
+		}
+		return demand(log, "verdict pass")
+	})
+}
+
+// readOnly runs the image that act built with a root that cannot be written.
+func (b *bench) readOnly(t *testing.T) {
+	env := []string{"DOCKER_HOST=" + b.docker}
+	images := b.must(b.root, env, nil, "docker", "images", "--format", "{{.Repository}}:{{.Tag}} {{.Size}}")
+	var image string
+	for _, l := range strings.Split(images, "\n") {
+		if strings.HasPrefix(l, "act-") {
+			image, _, _ = strings.Cut(l, " ")
+		}
+	}
+	work := t.TempDir()
+	if err := os.CopyFS(filepath.Join(work, "digits"), os.DirFS(filepath.Join(b.root, "examples", "digits"))); err != nil {
+		t.Fatal(err)
+	}
+	b.check(t, "read-only", func() error {
+		if image == "" {
+			return fmt.Errorf("no image of act's among\n%s", images)
+		}
+		out, err := b.output(b.root, env, nil, "docker", "run", "--rm", "--network", "host", "--read-only", "--tmpfs", "/tmp", "-v", work+":/work", image, "run", "digits/trtship.yaml")
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, tail(out, 4000))
+		}
+		return demand(out, "every check held")
+	})
+}
