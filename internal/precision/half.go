@@ -504,10 +504,16 @@ func (h *half) observe(value string) {
 		return
 	}
 	largest, ok := h.Observed(value)
-	if !ok || !(largest > largestOf(h.DType)) {
+	r := OutOfRange{Kind: Overflow, Tensor: value, Value: largest, Count: 1, Of: 1}
+	switch {
+	case !ok || largest == 0:
+		return
+	case largest > largestOf(h.DType):
+	case largest <= smallestOf(h.DType)/2: // rounds to zero, and so does everything smaller
+		r.Kind = Vanish
+	default:
 		return
 	}
-	r := OutOfRange{Kind: Overflow, Tensor: value, Value: largest, Count: 1, Of: 1}
 	if n := h.index.Producers[value]; n != nil {
 		r.Node = h.place.Name(n)
 	}
@@ -523,4 +529,12 @@ func largestOf(d tensor.DType) float64 {
 		return 65504
 	}
 	return math.Ldexp(2-math.Ldexp(1, -7), 127)
+}
+
+// smallestOf returns the smallest positive value.
+func smallestOf(d tensor.DType) float64 {
+	if d == tensor.Float16 {
+		return math.Ldexp(1, -24)
+	}
+	return math.Ldexp(1, -133)
 }

@@ -177,6 +177,20 @@ func TestLayerNormOfTheFieldIsNamed(t *testing.T) {
 	}
 }
 
+func TestValuesThatAllVanishAreNamed(t *testing.T) {
+	m := open(t, "testdata", "cases", "r03-fp16-range", "ln_fp32.onnx")
+	h := toHalf(t, m, HalfOptions{KeepIO: true, Observed: observer(map[string]float64{"x": 1e-4, "c": 1e-4, "sq": 1e-8, "var": 1e-7})})
+	var got []string
+	for _, r := range h.Ranges {
+		if !r.Constant {
+			got = append(got, r.String())
+		}
+	}
+	if d := cmp.Diff([]string{"/sq: sq reaches 1e-08, which becomes zero"}, got); d != "" {
+		t.Error(d)
+	}
+}
+
 func TestWeightsOutOfRangeAreNamedWithTheirValues(t *testing.T) {
 	m := open(t, "testdata", "cases", "r03-fp16-range", "weights_out_of_range.onnx")
 	h := toHalf(t, m, HalfOptions{KeepIO: true})
