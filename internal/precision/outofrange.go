@@ -59,9 +59,9 @@ func (r OutOfRange) String() string {
 
 // Serious reports whether the value can spoil results: anything that becomes
 // infinite, and constants of which nothing is left. A few vanishing weights
-// among many are harmless.
+// among many, and activations that were tiny on every sample, are harmless.
 func (r OutOfRange) Serious() bool {
-	return r.Kind == Overflow || r.Count == r.Of
+	return r.Kind == Overflow || r.Constant && r.Count == r.Of
 }
 
 func (c *converter) addRange(r OutOfRange) {
