@@ -101,8 +101,10 @@ func TestCarriageReturnsAreSaid(t *testing.T) {
 
 func TestEveryMismatchIsListed(t *testing.T) {
 	text := "TRT-8601-MinMaxCalibration\ny: 7f800000\nq: 3ca3d70a\nrubbish\n"
-	v := Check([]byte(text), Expectation{Version: 100600, Token: TokenEntropy2, Graph: caseGraph,
-		Sidecar: &Proof{Data: "a", Samples: 5}, Now: &Proof{Data: "b", Samples: 6}})
+	v := Check([]byte(text), Expectation{
+		Version: 100600, Token: TokenEntropy2, Graph: caseGraph,
+		Sidecar: &Proof{Data: "a", Samples: 5}, Now: &Proof{Data: "b", Samples: 6},
+	})
 	kinds := map[string]int{}
 	for _, p := range v.Problems {
 		kinds[p.Kind]++
@@ -154,8 +156,10 @@ func TestVersionNumber(t *testing.T) {
 }
 
 func TestDifferencesOfProofs(t *testing.T) {
-	p := Proof{Data: "d1", Feeds: "f", Samples: 10, Batch: 4, Preprocess: json.RawMessage(`{"a":1}`), Rule: Rule{Method: Entropy}, Seed: 1,
-		Model: "m", Graph: "g", Versions: map[string]string{"onnxruntime": "1.30.0"}}
+	p := Proof{
+		Data: "d1", Feeds: "f", Samples: 10, Batch: 4, Preprocess: json.RawMessage(`{"a":1}`), Rule: Rule{Method: Entropy}, Seed: 1,
+		Model: "m", Graph: "g", Versions: map[string]string{"onnxruntime": "1.30.0"},
+	}
 	same := p
 	same.Preprocess = json.RawMessage(`{ "a": 1 }`)
 	if d := p.Differences(same); len(d) != 0 {
@@ -164,8 +168,10 @@ func TestDifferencesOfProofs(t *testing.T) {
 	if d := p.Differences(Proof{}); len(d) != 0 {
 		t.Errorf("an empty proof asks for something: %q", d)
 	}
-	other := Proof{Data: "d2", Feeds: "f2", Samples: 9, Batch: 8, Preprocess: json.RawMessage(`{"a":2}`), Rule: Rule{Method: Percentile, Percentile: 99},
-		Seed: 2, Model: "m2", Graph: "g2", Versions: map[string]string{"onnxruntime": "1.31.0"}}
+	other := Proof{
+		Data: "d2", Feeds: "f2", Samples: 9, Batch: 8, Preprocess: json.RawMessage(`{"a":2}`), Rule: Rule{Method: Percentile, Percentile: 99},
+		Seed: 2, Model: "m2", Graph: "g2", Versions: map[string]string{"onnxruntime": "1.31.0"},
+	}
 	d := p.Differences(other)
 	for _, what := range []string{"data", "feeds", "samples", "batch size", "preprocessing", "method", "percentile", "seed", "model", "graph", "onnxruntime"} {
 		if !slices.ContainsFunc(d, func(s string) bool { return strings.HasPrefix(s, what+":") }) {

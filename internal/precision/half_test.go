@@ -87,7 +87,7 @@ func TestHalfAnswersLikeFloat32(t *testing.T) {
 			if got[i].Name != want[i].Name {
 				t.Errorf("%s: output %s became %s", name, want[i].Name, got[i].Name)
 			}
-			if (got[i].DType == tensor.Float32) != (c.o.KeepIO) {
+			if (got[i].DType == tensor.Float32) != c.o.KeepIO {
 				t.Errorf("%s: output %s is %s", name, got[i].Name, got[i].DType)
 			}
 			d := farthest(want[i].Tensor, got[i].Tensor)
@@ -373,8 +373,15 @@ func TestGlob(t *testing.T) {
 		pattern, text string
 		want          bool
 	}{
-		{"/a/b", "/a/b", true}, {"/a*", "/a/b/c", true}, {"*", "", true}, {"*/Add", "/x/y/Add", true}, {"/x*y*z", "/x1y2z", true},
-		{"/x*y*z", "/xz", false}, {"a*a", "a", false}, {"/a", "/a/b", false}, {"*b*", "abc", true},
+		{"/a/b", "/a/b", true},
+		{"/a*", "/a/b/c", true},
+		{"*", "", true},
+		{"*/Add", "/x/y/Add", true},
+		{"/x*y*z", "/x1y2z", true},
+		{"/x*y*z", "/xz", false},
+		{"a*a", "a", false},
+		{"/a", "/a/b", false},
+		{"*b*", "abc", true},
 	} {
 		if got := glob(c.pattern, c.text); got != c.want {
 			t.Errorf("%q matches %q: %t", c.pattern, c.text, got)

@@ -149,8 +149,10 @@ func TestWhatIsNotQuantizedIsNamed(t *testing.T) {
 	m := residual(17)
 	scales := calibrated(t, m, picture(2))
 	delete(scales, "r2")
-	q, err := ToInt8(m, Int8Options{Scales: scales, PerChannel: true, Exclude: NewSelection("quantize.int8_exclude", []string{"/conv1"}),
-		Keep: NewSelection("quantize.keep_fp32", []string{"op:Gemm"})})
+	q, err := ToInt8(m, Int8Options{
+		Scales: scales, PerChannel: true, Exclude: NewSelection("quantize.int8_exclude", []string{"/conv1"}),
+		Keep: NewSelection("quantize.keep_fp32", []string{"op:Gemm"}),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,10 +212,14 @@ func TestInnerProductsAreNamed(t *testing.T) {
 		t.Fatal("the case has changed")
 	}
 	n := newNode
-	then := &onnxpb.GraphProto{Name: proto.String("then"), Output: []*onnxpb.ValueInfoProto{value("t")},
-		Node: []*onnxpb.NodeProto{n("MatMul", "/inner", []string{"x", "w"}, []string{"t"})}}
-	other := &onnxpb.GraphProto{Name: proto.String("else"), Output: []*onnxpb.ValueInfoProto{value("e")},
-		Node: []*onnxpb.NodeProto{n("Relu", "/relu", []string{"x"}, []string{"e"})}}
+	then := &onnxpb.GraphProto{
+		Name: proto.String("then"), Output: []*onnxpb.ValueInfoProto{value("t")},
+		Node: []*onnxpb.NodeProto{n("MatMul", "/inner", []string{"x", "w"}, []string{"t"})},
+	}
+	other := &onnxpb.GraphProto{
+		Name: proto.String("else"), Output: []*onnxpb.ValueInfoProto{value("e")},
+		Node: []*onnxpb.NodeProto{n("Relu", "/relu", []string{"x"}, []string{"e"})},
+	}
 	branch := func(name string, g *onnxpb.GraphProto) *onnxpb.AttributeProto {
 		return &onnxpb.AttributeProto{Name: &name, Type: onnxpb.AttributeProto_GRAPH.Enum(), G: g}
 	}

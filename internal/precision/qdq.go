@@ -67,8 +67,10 @@ func ToInt8(m *onnx.Model, o Int8Options) (*Int8, error) {
 		}
 	}
 	clone, _ := proto.Clone(m.Proto).(*onnxpb.ModelProto)
-	q := &quantizer{Int8Options: o, model: m.With(clone), graph: clone.GetGraph(), result: &Int8{},
-		marked: map[string]bool{}, weights: map[weightKey]string{}, constants: map[string]*onnxpb.TensorProto{}}
+	q := &quantizer{
+		Int8Options: o, model: m.With(clone), graph: clone.GetGraph(), result: &Int8{},
+		marked: map[string]bool{}, weights: map[weightKey]string{}, constants: map[string]*onnxpb.TensorProto{},
+	}
 	q.result.Model, q.names = q.model, q.model.NewNames()
 	q.types = newTyper(q.model).graph(q.graph, nil, nil)
 	q.index = onnx.NewIndex(q.graph)

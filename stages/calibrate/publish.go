@@ -162,8 +162,10 @@ func (w *work) take(ctx context.Context) ([]report.Check, error) {
 	}
 	v := calibration.Check(text, want)
 	if side != nil && side.Cache != "" && side.Cache != digest(text) {
-		v.Problems = append(v.Problems, calibration.Problem{Kind: "proof",
-			Text: fmt.Sprintf("the sidecar %s belongs to another cache: the digests differ", filepath.Base(sidecarOf(path)))})
+		v.Problems = append(v.Problems, calibration.Problem{
+			Kind: "proof",
+			Text: fmt.Sprintf("the sidecar %s belongs to another cache: the digests differ", filepath.Base(sidecarOf(path))),
+		})
 	}
 	c := report.Check{
 		ID: checkCache, Verdict: report.Pass, Want: "no mismatch", Metrics: map[string]report.Number{"coverage": report.Number(v.Coverage)},

@@ -51,7 +51,8 @@ func (s *Stage) Spec() stage.Spec {
 	return stage.Spec{
 		Name: name, Version: 1, Title: "Write a graph for each precision",
 		In: []stage.In{
-			{Kind: artifact.OptimizedONNX}, {Kind: artifact.Reference},
+			{Kind: artifact.OptimizedONNX},
+			{Kind: artifact.Reference},
 			{Kind: artifact.CalibrationData, Optional: !slices.Contains(s.cfg.TensorRT.Precisions, "int8")},
 		},
 		Out:   []artifact.Kind{artifact.PrecisionONNX, artifact.PrecisionReport, artifact.Outputs},
