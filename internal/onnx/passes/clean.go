@@ -1,6 +1,9 @@
 package passes
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/trtship/trtship/internal/onnx"
 	"github.com/trtship/trtship/internal/onnx/graph"
 	"github.com/trtship/trtship/internal/onnx/onnxpb"
@@ -90,8 +93,8 @@ func (Cleanup) Apply(m *graph.Module) (int, error) {
 			changed++
 		}
 	}
-	for d := range m.Opsets {
-		if !domains[d] {
+	for _, d := range slices.Sorted(maps.Keys(m.Opsets)) {
+		if !domains[d] && len(m.Opsets) > 1 { // a model without any is none
 			m.DropImport(d)
 			changed++
 		}
