@@ -164,7 +164,7 @@ func (b *bench) run(t *testing.T, workflow, head, repo, artifacts string, docker
 		env = append(env, "DOCKER_HOST="+b.docker)
 	} else {
 		args = append(args, "-P", actLabel+"=-self-hosted")
-		env = append(env, "DOCKER_HOST=unix:///nonexistent/docker.sock")
+		env = append(env, "DOCKER_HOST=unix:///nonexistent/docker.sock", "PATH="+filepath.Join(b.tree, "bin")+":"+os.Getenv("PATH"))
 	}
 	return b.output(b.tree, env, nil, b.act, args...)
 }
@@ -337,7 +337,7 @@ func (b *bench) baseImages(dir string) error {
 		[]string{"--transform=s,^" + strings.TrimPrefix(goroot, "/") + ",usr/local/go,", "--transform=s,^" + strings.TrimPrefix(modules, "/") + ",go/pkg/mod,", "-C", rootfs, ".", "-C", "/", strings.TrimPrefix(goroot, "/"), strings.TrimPrefix(modules, "/")}); err != nil {
 		return err
 	}
-	return b.pythonImage(dir, rootfs)
+	return b.pythonImage(rootfs)
 }
 
 func debianMirror() (string, error) {
@@ -356,40 +356,61 @@ func debianMirror() (string, error) {
 
 // pythonImage is the Dockerfile's BASE: Python, and the environments where the
 // image keeps them, so that `trtship env install` finds them done.
-func (b *bench) pythonImage(dir, rootfs string) error {
+func (b *bench) pythonImage(rootfs string) error {
 	cache := filepath.Join(cacheDir(b.t), "trtship")
 	markers, err := filepath.Glob(filepath.Join(cache, "env-*", "trtship-env.json"))
 	if err != nil || len(markers) < 2 {
 		return fmt.Errorf("the locked environments are not installed: run `make setup`")
 	}
 	const home = "/opt/trtship/cache/trtship"
-	over := filepath.Join(dir, "over")
-	args := []string{"--transform=s,^" + strings.TrimPrefix(cache, "/") + "," + strings.TrimPrefix(home, "/") + ","}
-	args = append(args, "-C", rootfs, ".", "-C", "/")
-	pythons := map[string]bool{}
-	for _, m := range markers {
-		env := filepath.Dir(m)
-		args = append(args, "--exclude="+strings.TrimPrefix(m, "/"), strings.TrimPrefix(env, "/"))
-		text, err := os.ReadFile(m)
+	path, pythons := "", map[string]bool{}
+	for _, marker := range markers {
+		env := filepath.Dir(marker)
+		inside := filepath.Join(rootfs, home, filepath.Base(env))
+		if err := b.link(env, inside); err != nil {
+			return err
+		}
+		text, err := os.ReadFile(marker)
 		if err != nil {
 			return err
 		}
-		write(b.t, filepath.Join(over, home, filepath.Base(env), "trtship-env.json"), strings.ReplaceAll(string(text), cache, home))
+		copied := filepath.Join(inside, filepath.Base(marker))
+		if err := os.Remove(copied); err != nil { // a link: the one outside must stay as it is
+			return err
+		}
+		write(b.t, copied, strings.ReplaceAll(string(text), cache, home))
 		cfg, err := os.ReadFile(filepath.Join(env, "pyvenv.cfg"))
 		if err != nil {
 			return err
 		}
-		if m := regexp.MustCompile(`(?m)^home = (.*)/bin$`).FindSubmatch(cfg); m != nil {
-			pythons[string(m[1])] = true
+		m := regexp.MustCompile(`(?m)^home = (.*)/bin$`).FindSubmatch(cfg)
+		if m == nil || pythons[string(m[1])] {
+			continue
+		}
+		python := string(m[1])
+		pythons[python] = true
+		path += python + "/bin:"
+		if err := b.link(python, filepath.Join(rootfs, python)); err != nil {
+			return err
 		}
 	}
-	path := ""
-	for p := range pythons {
-		args = append(args, strings.TrimPrefix(p, "/"))
-		path += p + "/bin:"
+	return b.importImage(actBase, []string{"ENV PATH=" + path + "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, []string{"-C", rootfs, "."})
+}
+
+// link copies a folder by hard links where it can.
+func (b *bench) link(from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
 	}
-	args = append(args, "-C", over, ".")
-	return b.importImage(actBase, []string{"ENV PATH=" + path + "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, args)
+	if _, err := b.output(b.root, nil, nil, "cp", "-al", from, to); err == nil {
+		return nil
+	}
+	_ = os.RemoveAll(to)
+	out, err := b.output(b.root, nil, nil, "cp", "-a", from, to)
+	if err != nil {
+		return fmt.Errorf("copy %s: %w\n%s", from, err, tail(out, 300))
+	}
+	return nil
 }
 
 // importImage makes an image of what tar packs.
