@@ -100,4 +100,3 @@ func (c *collector) restore() error {
 	c.all, c.audit, c.groups, c.run, c.group, c.position, c.version = all, p.Audit, p.Groups, p.Run, p.Group, p.Position, p.Version
 	return nil
 }
-

@@ -425,4 +425,3 @@ func (c *collector) closeSession() {
 		c.session = nil
 	}
 }
-

@@ -99,4 +99,3 @@ func (h *half) originOf(name string) valueOrigin {
 	}
 	return fromData
 }
-
