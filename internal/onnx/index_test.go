@@ -179,8 +179,14 @@ func TestSinceVersionFollowsTheOperatorSets(t *testing.T) {
 		version, since int64
 		ok             bool
 	}{
-		{"", "Unsqueeze", 11, 11, true}, {"", "Unsqueeze", 12, 11, true}, {"", "Unsqueeze", 18, 13, true}, {"ai.onnx", "Relu", 17, 14, true},
-		{"", "Gelu", 19, 0, false}, {"", "Gelu", 20, 20, true}, {"", "NoSuchOperator", 20, 0, false}, {"acme", "Relu", 20, 0, false},
+		{"", "Unsqueeze", 11, 11, true},
+		{"", "Unsqueeze", 12, 11, true},
+		{"", "Unsqueeze", 18, 13, true},
+		{"ai.onnx", "Relu", 17, 14, true},
+		{"", "Gelu", 19, 0, false},
+		{"", "Gelu", 20, 20, true},
+		{"", "NoSuchOperator", 20, 0, false},
+		{"acme", "Relu", 20, 0, false},
 	} {
 		since, ok := SinceVersion(tt.domain, tt.op, tt.version)
 		if since != tt.since || ok != tt.ok {

@@ -203,8 +203,10 @@ func TestMergeOfTwoOutputsIsRefused(t *testing.T) {
 func TestPurity(t *testing.T) {
 	fn := func(name string, nodes ...*onnxpb.NodeProto) *onnxpb.FunctionProto {
 		domain, v, empty, one := "acme", int64(17), "", int64(1)
-		return &onnxpb.FunctionProto{Name: &name, Domain: &domain, Input: []string{"a"}, Output: []string{"b"}, Node: nodes,
-			OpsetImport: []*onnxpb.OperatorSetIdProto{{Domain: &empty, Version: &v}, {Domain: &domain, Version: &one}}}
+		return &onnxpb.FunctionProto{
+			Name: &name, Domain: &domain, Input: []string{"a"}, Output: []string{"b"}, Node: nodes,
+			OpsetImport: []*onnxpb.OperatorSetIdProto{{Domain: &empty, Version: &v}, {Domain: &domain, Version: &one}},
+		}
 	}
 	nodes := func(b *onnxtest.Builder) []*onnxpb.NodeProto { return b.Graph.Node }
 	random := onnxtest.New(17).Node("RandomNormal", "", "r", onnxtest.Ints("shape", 4)).Output("r", tensor.Float32, 4)

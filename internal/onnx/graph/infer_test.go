@@ -61,7 +61,8 @@ func zooFeed(batch, seq int64, flag byte) []tensor.Named {
 		ids[i] = int64(i) % 10
 	}
 	return []tensor.Named{
-		{Name: "x", Tensor: tensor.FromFloat32s([]int64{batch, 3, 8, 8}, x)}, {Name: "ids", Tensor: tensor.FromInt64s(tensor.Int64, []int64{batch, seq}, ids)},
+		{Name: "x", Tensor: tensor.FromFloat32s([]int64{batch, 3, 8, 8}, x)},
+		{Name: "ids", Tensor: tensor.FromInt64s(tensor.Int64, []int64{batch, seq}, ids)},
 		{Name: "flag", Tensor: tensor.Tensor{DType: tensor.Bool, Shape: []int64{}, Data: []byte{flag}}},
 	}
 }
@@ -270,8 +271,17 @@ func TestQuotientCancelsAndRefuses(t *testing.T) {
 		a, b Dim
 		want Dim
 	}{
-		{"+", a, Size(0), a}, {"+", Size(0), a, a}, {"-", a, Size(0), a}, {"-", a, a, Size(0)}, {"*", Size(1), a, a}, {"*", a, Size(1), a}, {"/", a, Size(1), a}, {"min", a, a, a},
-		{"mod", Size(-7), Size(3), Size(2)}, {"/", Size(-7), Size(2), Size(-3)}, {"max", Size(2), Size(5), Size(5)},
+		{"+", a, Size(0), a},
+		{"+", Size(0), a, a},
+		{"-", a, Size(0), a},
+		{"-", a, a, Size(0)},
+		{"*", Size(1), a, a},
+		{"*", a, Size(1), a},
+		{"/", a, Size(1), a},
+		{"min", a, a, a},
+		{"mod", Size(-7), Size(3), Size(2)},
+		{"/", Size(-7), Size(2), Size(-3)},
+		{"max", Size(2), Size(5), Size(5)},
 	} {
 		if got := m.arith(tt.op, tt.a, tt.b); got != tt.want {
 			t.Errorf("%v %s %v = %v, want %v", tt.a, tt.op, tt.b, got, tt.want)

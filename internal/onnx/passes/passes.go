@@ -40,8 +40,18 @@ func All(o Options) ([]Pass, error) {
 		o.FoldLimit = 16 << 20
 	}
 	all := []Pass{
-		UniqueNames{}, Constants{}, Fold{Limit: o.FoldLimit}, Branches{}, NoOps{}, Reshapes{}, Transposes{},
-		BatchNorm{}, SameConstants{}, SameExpressions{}, Dead{}, Cleanup{},
+		UniqueNames{},
+		Constants{},
+		Fold{Limit: o.FoldLimit},
+		Branches{},
+		NoOps{},
+		Reshapes{},
+		Transposes{},
+		BatchNorm{},
+		SameConstants{},
+		SameExpressions{},
+		Dead{},
+		Cleanup{},
 	}
 	for _, name := range o.Skip {
 		if !slices.ContainsFunc(all, func(p Pass) bool { return p.Name() == name }) {

@@ -301,8 +301,10 @@ func TestFunctionsSurviveAndUnusedOnesGo(t *testing.T) {
 		}
 	}
 	f := func(name string, nodes ...*onnxpb.NodeProto) *onnxpb.FunctionProto {
-		return &onnxpb.FunctionProto{Name: &name, Domain: proto.String("acme"), Input: []string{"a"}, Output: []string{"b"}, Node: nodes,
-			OpsetImport: []*onnxpb.OperatorSetIdProto{{Version: proto.Int64(17)}, {Domain: proto.String("acme"), Version: proto.Int64(1)}}}
+		return &onnxpb.FunctionProto{
+			Name: &name, Domain: proto.String("acme"), Input: []string{"a"}, Output: []string{"b"}, Node: nodes,
+			OpsetImport: []*onnxpb.OperatorSetIdProto{{Version: proto.Int64(17)}, {Domain: proto.String("acme"), Version: proto.Int64(1)}},
+		}
 	}
 	relu := onnxtest.New(17).Node("Relu", "a", "b").Graph.Node
 	b := onnxtest.New(17).Import("acme", 1).Import("com.microsoft", 1).Function(f("Used", onnxtest.New(17).Node("acme::Inner", "a", "b").Graph.Node...)).Function(f("Inner", relu...)).Function(f("Unused", relu...)).
@@ -494,13 +496,17 @@ func TestCommonSubexpressions(t *testing.T) {
 		want map[string]int
 	}{
 		"equal nodes": {onnxtest.New(17).Node("Relu", "x", "a").Node("Relu", "x", "b").Node("Add", "a b", "y"), map[string]int{"Relu": 1, "Add": 1}},
-		"chains of equal nodes": {onnxtest.New(17).Node("Relu", "x", "a").Node("Relu", "x", "b").Node("Neg", "a", "c").Node("Neg", "b", "d").Node("Add", "c d", "y"),
-			map[string]int{"Relu": 1, "Neg": 1, "Add": 1}},
+		"chains of equal nodes": {
+			onnxtest.New(17).Node("Relu", "x", "a").Node("Relu", "x", "b").Node("Neg", "a", "c").Node("Neg", "b", "d").Node("Add", "c d", "y"),
+			map[string]int{"Relu": 1, "Neg": 1, "Add": 1},
+		},
 		"operands turned round":    {onnxtest.New(17).Node("Add", "x z", "a").Node("Add", "z x", "b").Node("Sub", "a b", "y"), map[string]int{"Add": 1, "Sub": 1}},
 		"operands that may not be": {onnxtest.New(17).Node("Sub", "x z", "a").Node("Sub", "z x", "b").Node("Add", "a b", "y"), map[string]int{"Sub": 2, "Add": 1}},
 		"other attributes":         {onnxtest.New(17).Node("LeakyRelu", "x", "a", onnxtest.Float("alpha", 1)).Node("LeakyRelu", "x", "b", onnxtest.Float("alpha", 2)).Node("Add", "a b", "y"), map[string]int{"LeakyRelu": 2, "Add": 1}},
-		"attributes in another order": {onnxtest.New(17).Node("Selu", "x", "a", onnxtest.Float("alpha", 1), onnxtest.Float("gamma", 2)).Node("Selu", "x", "b", onnxtest.Float("gamma", 2), onnxtest.Float("alpha", 1)).Node("Add", "a b", "y"),
-			map[string]int{"Selu": 1, "Add": 1}},
+		"attributes in another order": {
+			onnxtest.New(17).Node("Selu", "x", "a", onnxtest.Float("alpha", 1), onnxtest.Float("gamma", 2)).Node("Selu", "x", "b", onnxtest.Float("gamma", 2), onnxtest.Float("alpha", 1)).Node("Add", "a b", "y"),
+			map[string]int{"Selu": 1, "Add": 1},
+		},
 		"unknown domains": {onnxtest.New(17).Import("acme", 1).Node("acme::Foo", "x", "a").Node("acme::Foo", "x", "b").Node("Add", "a b", "y"), map[string]int{"Foo": 2, "Add": 1}},
 		"random numbers":  {onnxtest.New(17).Node("RandomNormalLike", "x", "a").Node("RandomNormalLike", "x", "b").Node("Sub", "a b", "y"), map[string]int{"RandomNormalLike": 2, "Sub": 1}},
 	}
