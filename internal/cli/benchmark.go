@@ -19,7 +19,7 @@ import (
 
 func newBenchmarkCmd(a *app) *cobra.Command {
 	c := group("benchmark", "Measure models, and compare measurements", "measure")
-	c.AddCommand(newBenchmarkONNXCmd(a), newBenchmarkEngineCmd(a), newBenchmarkABCmd(a), newBenchmarkCompareCmd(a), newBenchmarkOverheadCmd(a))
+	c.AddCommand(newBenchmarkTritonCmd(a), newBenchmarkONNXCmd(a), newBenchmarkEngineCmd(a), newBenchmarkABCmd(a), newBenchmarkCompareCmd(a), newBenchmarkOverheadCmd(a))
 	return c
 }
 
