@@ -47,11 +47,13 @@ posted, whatever it says.`,
 	p.StringVar(&f.key, "key", "", "`text` that tells comments apart; the model's name by default")
 	p.StringVar(&f.author, "author", "github-actions[bot]", "`login` under which the token writes")
 	p.BoolVar(&f.print, "print", false, "print the Markdown instead of posting it")
-	_ = c.MarkFlagRequired("from")
 	return c
 }
 
 func (a *app) comment(ctx context.Context, f commentFlags) error {
+	if f.from == "" {
+		return failure.New(failure.Usage, "--from REPORT is needed").WithHint("give the report.json of the run to post; nothing else says which one is meant")
+	}
 	head, err := a.readReport(f.from)
 	if err != nil {
 		return err
