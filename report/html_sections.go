@@ -21,7 +21,7 @@ func (p *page) validations() {
 }
 
 func (p *page) validation(val *Validation) {
-	p.raw("<h3>" + escape(val.label()) + " " + verdictSpan(string(val.Verdict())) + "</h3>\n<p class=\"soft\">" +
+	p.raw("<h3>" + escape(val.Label()) + " " + verdictSpan(string(val.Verdict())) + "</h3>\n<p class=\"soft\">" +
 		escape(val.Candidate) + " against " + escape(val.Reference))
 	if val.Preview {
 		p.raw(". This is a preview: the precision is only approximated here")

@@ -174,7 +174,7 @@ func (v View) markdownValidations(d *document) {
 	for i := range v.Report.Validations {
 		val := &v.Report.Validations[i]
 		if k := val.Task; k != nil {
-			d.text(fmt.Sprintf("%s: %s %s against %s of the reference on %d samples\n\n", mdCode(val.label()), mdText(k.Metric),
+			d.text(fmt.Sprintf("%s: %s %s against %s of the reference on %d samples\n\n", mdCode(val.Label()), mdText(k.Metric),
 				formatNumber(float64(k.Candidate)), formatNumber(float64(k.Reference)), k.Samples))
 		}
 	}
@@ -194,7 +194,7 @@ func (v View) validationCells(val *Validation) []string {
 			cosine = row
 		}
 	}
-	cells := []string{mdCode(val.label()), fmt.Sprintf("%d × %d", len(val.outputs()), len(val.Points)), fmt.Sprint(elements), fmt.Sprint(breaches), "", "", "", verdictText(val.Verdict())}
+	cells := []string{mdCode(val.Label()), fmt.Sprintf("%d × %d", len(val.outputs()), len(val.Points)), fmt.Sprint(elements), fmt.Sprint(breaches), "", "", "", verdictText(val.Verdict())}
 	if worst != nil {
 		cells[4] = formatMetric(worst, "max_abs") + " at " + mdCode(clip(worst.Output+" "+worst.Point, 80))
 		cells[5] = mdText(formatTolerance(worst.Tolerance))
@@ -216,7 +216,7 @@ func (v View) markdownRows(d *document) {
 		if !val.Verdict().Good() {
 			open = " open"
 		}
-		d.text(fmt.Sprintf("<details%s><summary>%s: %s against %s, %s</summary>\n\n", open, mdHTML(val.label()), mdHTML(val.Candidate), mdHTML(val.Reference), count(len(val.Rows), "row")))
+		d.text(fmt.Sprintf("<details%s><summary>%s: %s against %s, %s</summary>\n\n", open, mdHTML(val.Label()), mdHTML(val.Candidate), mdHTML(val.Reference), count(len(val.Rows), "row")))
 		t := &block{head: "| Output | Point | Shape | Breaches | max abs | mean abs | cosine | Tolerance | Verdict |\n| --- | --- | --- | ---: | ---: | ---: | ---: | --- | --- |\n"}
 		for _, row := range worstRows(val.Rows) {
 			shape := row.DType + " " + formatShape(row.Shape)

@@ -41,7 +41,7 @@ func errorPlot(val *Validation) string {
 	}
 	const top, step = 30.0, 26.0
 	height := top + step*float64(len(outputs)) + 46
-	c := newCanvas(plotWidth, height, "largest absolute error by output and point, "+val.label())
+	c := newCanvas(plotWidth, height, "largest absolute error by output and point, "+val.Label())
 	bottom := top + step*float64(len(outputs))
 	drawLegend(c, points)
 	for _, t := range s.ticks(10) {

@@ -161,11 +161,15 @@ func (v *Validation) Verdict() Verdict {
 	return worst
 }
 
-// label names a validation: its stage and precision.
-func (v *Validation) label() string {
+// Label names a validation: its stage, its precision, and how a server was
+// asked, e.g. "served fp16 over grpc".
+func (v *Validation) Label() string {
 	s := v.Stage
 	if v.Precision != "" {
 		s += " " + v.Precision
+	}
+	if i := strings.LastIndex(v.Candidate, " over "); i >= 0 {
+		s += v.Candidate[i:]
 	}
 	if v.Preview {
 		s += " (preview)"

@@ -127,14 +127,7 @@ func (j *judge) vanished() {
 }
 
 func validationKey(v *report.Validation, row *report.Comparison) string {
-	parts := []string{v.Stage, v.Precision, row.Output, row.Point}
-	var out []string
-	for _, p := range parts {
-		if p != "" {
-			out = append(out, p)
-		}
-	}
-	return strings.Join(out, " ")
+	return v.Label() + " " + row.Output + " " + row.Point
 }
 
 func (j *judge) vanishedMeasurements() {
