@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"oras.land/oras-go/v2/registry/remote/credentials"
+
+	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/triton"
+	"github.com/trtship/trtship/internal/triton/registry"
+	"github.com/trtship/trtship/report"
+)
+
+func newPublishCmd(a *app) *cobra.Command {
+	var model string
+	var plain bool
+	c := &cobra.Command{
+		Use:   "publish REPOSITORY REFERENCE",
+		Short: "Put a model into an OCI registry or layout",
+		Long: `publish puts one model of a repository, with all its versions and its manifest, at REFERENCE:
+HOST/NAME:TAG in a registry, or oci:FOLDER:TAG on disk. Every file is held to the manifest before.
+Registry passwords are those of docker login.`,
+		Example: "  trtship publish model_repository ghcr.io/team/digits:v1\n  trtship publish model_repository oci:layout:v1",
+		GroupID: "serving",
+		Args:    positional(2, 2),
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.publish(cmd.Context(), args, model, plain) },
+	}
+	c.Flags().StringVar(&model, "model", "", "`name` of the model, if the repository holds several")
+	c.Flags().BoolVar(&plain, "plain-http", false, "talk to the registry without TLS")
+	return c
+}
+
+func newPullCmd(a *app) *cobra.Command {
+	var output string
+	var verify, plain bool
+	c := &cobra.Command{
+		Use:   "pull REFERENCE -o REPOSITORY",
+		Short: "Bring a published model into a model repository",
+		Long: `pull writes the model at REFERENCE into the repository, every file held to its digest. With --verify it
+is held to the manifest that was packaged with it, too. A model that is there is never overwritten.`,
+		GroupID: "serving",
+		Args:    positional(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.pull(cmd.Context(), args[0], output, verify, plain)
+		},
+	}
+	c.Flags().StringVarP(&output, "output", "o", "", "model repository to write to (`folder`)")
+	c.Flags().BoolVar(&verify, "verify", false, "hold the model to its own manifest")
+	c.Flags().BoolVar(&plain, "plain-http", false, "talk to the registry without TLS")
+	return c
+}
+
+// registryOptions reaches registries with the passwords of docker login.
+func (a *app) registryOptions(plain bool) registry.Options {
+	return registry.Options{PlainHTTP: plain, Credential: func(ctx context.Context, host string) (string, string, error) {
+		path := a.io.Getenv("DOCKER_CONFIG")
+		if path == "" {
+			path = filepath.Join(a.io.Getenv("HOME"), ".docker")
+		}
+		store, err := credentials.NewStore(filepath.Join(path, "config.json"), credentials.StoreOptions{})
+		if err != nil {
+			return "", "", failure.New(failure.Artifact, "read registry passwords: %w", err)
+		}
+		c, err := store.Get(ctx, credentials.ServerAddressFromHostname(host))
+		if err != nil {
+			return "", "", failure.New(failure.Artifact, "read the password of %s: %w", host, err)
+		}
+		return c.Username, c.Password, nil
+	}}
+}
+
+func (a *app) publish(ctx context.Context, args []string, model string, plain bool) error {
+	ref, err := registry.ParseReference(args[1])
+	if err != nil {
+		return err
+	}
+	repository, err := a.findRepository(args[0])
+	if err != nil {
+		return err
+	}
+	if model == "" {
+		m, err := triton.OnlyModel(repository)
+		if err != nil {
+			return err
+		}
+		model = m.Name
+	}
+	o := a.registryOptions(plain)
+	o.Progress = func(file string, size int64) { a.say("%s  %s", file, report.FormatBytes(size)) }
+	p, err := registry.Publish(ctx, repository, model, ref, o)
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(p)
+	}
+	a.print("%s\n%s  %d files, %s\n", p.Reference, p.Digest, p.Files, report.FormatBytes(p.Bytes))
+	return nil
+}
+
+func (a *app) pull(ctx context.Context, reference, output string, verify, plain bool) error {
+	if output == "" {
+		return failure.New(failure.Usage, "pull needs -o REPOSITORY, the folder to write to")
+	}
+	ref, err := registry.ParseReference(reference)
+	if err != nil {
+		return err
+	}
+	model, err := registry.Pull(ctx, ref, output, verify, a.registryOptions(plain))
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(map[string]string{"model": model, "folder": filepath.Join(output, model)})
+	}
+	a.say("wrote %s", filepath.Join(output, model))
+	return nil
+}
