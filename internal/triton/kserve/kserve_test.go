@@ -530,3 +530,26 @@ func FuzzReply(f *testing.F) {
 		}
 	})
 }
+
+// A request of 200 MB either comes back whole or is refused in words; it never
+// hangs and never looks like a broken reply.
+func TestARequestOf200MB(t *testing.T) {
+	_, clients := start(t)
+	big := tensor.Tensor{DType: tensor.UInt8, Shape: []int64{1, 200 << 20}, Data: make([]byte, 200<<20)}
+	big.Data[len(big.Data)-1] = 9
+	for _, how := range []string{"http", "grpc"} {
+		t.Run(how, func(t *testing.T) {
+			out, err := clients[how].Infer(t.Context(), kserve.Request{Model: "echo", Inputs: []tensor.Named{{Name: "IN_UINT8", Tensor: big}}})
+			if err == nil {
+				if got := out.Outputs[0].Data; len(got) != len(big.Data) || got[len(got)-1] != 9 {
+					t.Errorf("%d bytes came back", len(got))
+				}
+				return
+			}
+			if e, ok := errors.AsType[*kserve.ServerError](err); !ok || e.Text == "" {
+				t.Errorf("got %v", err)
+			}
+			roundTrip(t, clients[how], "INT8", echoes["INT8"]) // and the server goes on
+		})
+	}
+}

@@ -13,6 +13,9 @@ import (
 	"github.com/trtship/trtship/internal/worker"
 )
 
+// writeFile is a variable so that a test can fill the disk.
+var writeFile = os.WriteFile
+
 // assemble makes the private backend folder of a server that has only the
 // python backend, and returns it. Triton refuses a backend library that is a
 // symbolic link out of its folder, so libraries are hard links or copies.
@@ -48,7 +51,7 @@ func assemble(in Installation, scratch string) (string, error) {
 		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
 			return err
 		}
-		return os.WriteFile(full, b, 0o644)
+		return writeFile(full, b, 0o644)
 	})
 	if err == nil {
 		err = worker.WriteEngineSources(filepath.Join(root, "tensorrt"))
@@ -77,7 +80,7 @@ func interpreter(in Installation, scratch string) (string, error) {
 		filepath.Join(site, "trtship.pth"): strings.Join(paths, "\n") + "\n",
 	}
 	for name, text := range files {
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		if err := writeFile(name, []byte(text), 0o644); err != nil {
 			return "", fmt.Errorf("assemble interpreter: %w", err)
 		}
 	}

@@ -161,7 +161,7 @@ func launch(ctx context.Context, o Options, detached bool) (*Server, error) {
 	}
 	log, err := os.OpenFile(o.Log, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 	if err != nil {
-		return nil, failure.New(failure.Artifact, "open the server's log: %w", err)
+		return nil, failure.New(failure.Triton, "open the server's log: %w", err)
 	}
 	defer func() { _ = log.Close() }()
 	command.Output = log
@@ -226,11 +226,11 @@ func (o Options) command(http, grpc, metrics int) (proc.Command, string, error) 
 	if !in.Native {
 		dir, err := assemble(in, o.Scratch)
 		if err != nil {
-			return proc.Command{}, "", failure.New(failure.Artifact, "%w", err)
+			return proc.Command{}, "", failure.New(failure.Triton, "start tritonserver: %w", err)
 		}
 		bin, err := interpreter(in, o.Scratch)
 		if err != nil {
-			return proc.Command{}, "", failure.New(failure.Artifact, "%w", err)
+			return proc.Command{}, "", failure.New(failure.Triton, "start tritonserver: %w", err)
 		}
 		args = append(args, "--backend-directory="+dir)
 		env[2] = "PATH=" + bin + ":/usr/bin:/bin"

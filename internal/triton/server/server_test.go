@@ -149,3 +149,31 @@ func TestNoServerAnywhereIsMissing(t *testing.T) {
 }
 
 func TestMain(m *testing.M) { os.Exit(m.Run()) }
+
+func TestAFullDiskIsOneErrorAndNothingIsLeft(t *testing.T) {
+	defer server.FillDisk(&os.PathError{Op: "write", Path: "model.py", Err: syscall.ENOSPC})()
+	scratch := t.TempDir()
+	_, err := server.Start(t.Context(), server.Options{
+		Installation: tritontest.Installation(t), Repositories: []string{repository(t, "s02-layout/no_name")}, Scratch: scratch,
+	})
+	if failure.CodeOf(err) != failure.Triton || !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), "start tritonserver") {
+		t.Errorf("got %v", err)
+	}
+	dir := t.TempDir()
+	_, err = server.Serve(t.Context(), dir, "m", server.Options{Installation: tritontest.Installation(t), Repositories: []string{t.TempDir()}})
+	if failure.CodeOf(err) != failure.Triton {
+		t.Errorf("got %v", err)
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 0 {
+		t.Errorf("%d entries are left", len(entries))
+	}
+}
+
+func TestALogThatCannotBeWrittenIsSaid(t *testing.T) {
+	_, err := server.Start(t.Context(), server.Options{
+		Installation: tritontest.Installation(t), Repositories: []string{t.TempDir()}, Scratch: t.TempDir(), Log: filepath.Join(t.TempDir(), "no", "such", "folder"),
+	})
+	if failure.CodeOf(err) != failure.Triton || !strings.Contains(err.Error(), "log") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -97,7 +97,8 @@ class TritonPythonModel:
                 error = err
         if answer is None:
             raise error
-        return {n: np.frombuffer(data, dtype=np.dtype(d)).reshape(shape) for n, (d, shape, data) in answer.items()}
+        # DLPack takes no read-only arrays, which those over bytes are
+        return {n: np.frombuffer(bytearray(data), dtype=np.dtype(d)).reshape(shape) for n, (d, shape, data) in answer.items()}
 
     def respond(self, request, values):
         wanted = request.requested_output_names()
