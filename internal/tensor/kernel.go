@@ -108,7 +108,9 @@ type worker struct {
 	l        layout
 	r, g     [chunkElements]float64
 	hist     []int64
-	narrow   bool // no square of an element leaves float64's range
+	narrow   bool    // no square of an element leaves float64's range
+	open     rowPart // a row that goes on in the next chunk, if isOpen
+	isOpen   bool
 }
 
 // floats compares one pair of floating-point tensors.
@@ -155,12 +157,13 @@ func (w *worker) block(start int64) partial {
 	p := partial{first: -1, cosMin: math.Inf(1)}
 	end := min(start+w.l.block, w.l.n)
 	cur := part{index: start / w.l.slice}
-	var row *rowPart
+	w.isOpen = false
 	for at := start; at < end; at += w.l.chunk {
 		n := min(w.l.chunk, end-at)
 		r, g := w.r[:n], w.g[:n]
 		w.ref.loadFloat64(r, int(at))
 		w.got.loadFloat64(g, int(at))
+		finite := p.finite
 		for lo := int64(0); lo < n; {
 			sliceEnd := (cur.index + 1) * w.l.slice
 			hi := min(n, sliceEnd-at)
@@ -172,14 +175,14 @@ func (w *worker) block(start int64) partial {
 			lo = hi
 		}
 		if w.l.row > 0 {
-			row = w.rowsOf(&p, row, r, g, at, start)
+			w.rowsOf(&p, r, g, at, start, p.finite-finite == n)
 		}
 	}
 	if end%w.l.slice != 0 {
 		p.parts = append(p.parts, cur)
 	}
-	if row != nil {
-		p.rowParts = append(p.rowParts, *row)
+	if w.isOpen {
+		p.rowParts = append(p.rowParts, w.open)
 	}
 	return p
 }

@@ -5,23 +5,24 @@ import (
 	"math/bits"
 )
 
-// rowsOf scores the rows of one chunk; a row that goes on is carried to the
-// next chunk in open. start is where the block begins.
-func (w *worker) rowsOf(p *partial, open *rowPart, ref, got []float64, at, start int64) *rowPart {
+// rowsOf scores the rows of one chunk; a row that goes on is kept in w.open for
+// the next chunk. start is where the block begins; finite says that all
+// elements are.
+func (w *worker) rowsOf(p *partial, ref, got []float64, at, start int64, finite bool) {
 	n := int64(len(ref))
 	for lo := int64(0); lo < n; {
 		index := (at + lo) / w.l.row
 		first, end := index*w.l.row, (index+1)*w.l.row
 		hi := min(n, end-at)
-		piece := scoreRow(ref[lo:hi], got[lo:hi], at+lo)
+		piece := scoreRow(ref[lo:hi], got[lo:hi], at+lo, finite)
 		piece.index = index
-		if open != nil {
-			piece = joinRows(*open, piece)
-			open = nil
+		if w.isOpen {
+			piece = joinRows(w.open, piece)
+			w.isOpen = false
 		}
 		switch {
 		case at+hi < end:
-			open = &piece
+			w.open, w.isOpen = piece, true
 		case first < start:
 			p.rowParts = append(p.rowParts, piece)
 		default:
@@ -35,37 +36,61 @@ func (w *worker) rowsOf(p *partial, open *rowPart, ref, got []float64, at, start
 		}
 		lo = hi
 	}
-	return open
 }
 
-// scoreRow reduces a run of one row. As in NumPy, NaN counts as the largest.
-func scoreRow(ref, got []float64, at int64) rowPart {
+// scoreRow reduces a run of one row, which starts at an element of the tensor.
+func scoreRow(ref, got []float64, at int64, finite bool) rowPart {
 	got = got[:len(ref)]
-	r := rowPart{refMax: ref[0], gotMax: got[0]}
-	sum := 0.0
-	for i, x := range ref {
-		g := got[i]
-		if larger(x, r.refMax) {
-			r.refMax, r.refAt = x, int64(i)
-		}
-		if larger(g, r.gotMax) {
-			r.gotMax, r.gotAt = g, int64(i)
-		}
-		sum += x - x + (g - g) // 0, or NaN as soon as one is not finite
+	var r rowPart
+	if finite {
+		r.refMax, r.refAt = largest(ref)
+		r.gotMax, r.gotAt = largest(got)
+	} else {
+		r.refMax, r.refAt, r.finite = largestOf(ref)
+		both := r.finite
+		r.gotMax, r.gotAt, r.finite = largestOf(got)
+		finite = both && r.finite
 	}
+	r.finite = finite
 	r.refAtGot = ref[r.gotAt]
 	r.refAt, r.gotAt = r.refAt+at, r.gotAt+at
-	if r.finite = sum == 0; !r.finite {
+	if !finite {
 		return r
 	}
+	refMax, gotMax := r.refMax, r.gotMax
+	var refSum, gotSum, cross float64
 	for i, x := range ref {
 		g := got[i]
-		e := expNegative(x - r.refMax)
-		r.refSum += e
-		r.cross += e * (x - g)
-		r.gotSum += expNegative(g - r.gotMax)
+		e := expNegative(x - refMax)
+		refSum += e
+		cross += e * (x - g)
+		gotSum += expNegative(g - gotMax)
 	}
+	r.refSum, r.gotSum, r.cross = refSum, gotSum, cross
 	return r
+}
+
+// largest returns the first of the largest elements, none of which is NaN.
+func largest(v []float64) (most float64, at int64) {
+	most = v[0]
+	for i, x := range v {
+		if x > most {
+			most, at = x, int64(i)
+		}
+	}
+	return most, at
+}
+
+// largestOf is largest for any elements. As in NumPy, NaN counts as the largest.
+func largestOf(v []float64) (most float64, at int64, finite bool) {
+	most, finite = v[0], true
+	for i, x := range v {
+		if larger(x, most) {
+			most, at = x, int64(i)
+		}
+		finite = finite && math.Abs(x) <= math.MaxFloat64
+	}
+	return most, at, finite
 }
 
 // larger is x > most with NaN above everything, the first one kept.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"unsafe"
 )
 
 // ByteLen returns the bytes of n elements of type d; 0 for String.
@@ -245,6 +246,13 @@ func (t Tensor) loadFloat64(dst []float64, at int) {
 		}
 	case Float32:
 		src := t.Data[4*at:][: 4*n : 4*n]
+		if v, ok := inPlace(src); ok {
+			v = v[:len(dst)]
+			for i := range dst {
+				dst[i] = float64(v[i])
+			}
+			return
+		}
 		for i := range dst {
 			dst[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:])))
 		}
@@ -273,6 +281,18 @@ func (t Tensor) loadFloat64(dst []float64, at int) {
 			dst[i] = float64(t.Int64At(at + i))
 		}
 	}
+}
+
+// littleEndian says that the machine stores numbers as Data does.
+var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
+// inPlace views bytes as float32 without copying; ok is false where the machine
+// or the address does not allow it.
+func inPlace(b []byte) (v []float32, ok bool) {
+	if !littleEndian || len(b) == 0 || uintptr(unsafe.Pointer(&b[0]))%4 != 0 {
+		return nil, false
+	}
+	return unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), len(b)/4), true
 }
 
 // Convert returns t with another element type. Between floating-point and
