@@ -171,12 +171,17 @@ func (v View) markdownValidations(d *document) {
 		t.row(v.validationCells(val)...)
 	}
 	d.table(t)
+	tasks := false
 	for i := range v.Report.Validations {
 		val := &v.Report.Validations[i]
 		if k := val.Task; k != nil {
-			d.text(fmt.Sprintf("%s: %s %s against %s of the reference on %d samples\n\n", mdCode(val.Label()), mdText(k.Metric),
+			tasks = true
+			d.text(fmt.Sprintf("- %s: %s %s against %s of the reference on %d samples\n", mdCode(val.Label()), mdText(k.Metric),
 				formatNumber(float64(k.Candidate)), formatNumber(float64(k.Reference)), k.Samples))
 		}
+	}
+	if tasks {
+		d.text("\n")
 	}
 }
 
