@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/trtship/trtship/internal/artifact"
 	"github.com/trtship/trtship/internal/failpoint"
 	"github.com/trtship/trtship/internal/pipeline"
@@ -34,7 +36,12 @@ const (
 func TestMain(m *testing.M) {
 	do := os.Getenv(childDo)
 	if do == "" {
-		os.Exit(m.Run())
+		code := m.Run()
+		if err := goleak.Find(); err != nil && code == 0 {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+		os.Exit(code)
 	}
 	err := failpoint.Arm(os.Getenv("TRTSHIP_FAILPOINT"))
 	if limit, aerr := strconv.Atoi(os.Getenv(childMax)); aerr == nil {

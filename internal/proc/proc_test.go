@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/trtship/trtship/internal/proc"
 	"github.com/trtship/trtship/internal/testkit"
 )
@@ -25,7 +27,13 @@ const parentOf = "TRTSHIP_TEST_PARENT"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(parentOf) == "" {
-		os.Exit(m.Run())
+		code := m.Run()
+		// The thread that starts all children stays.
+		if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/trtship/trtship/internal/proc.spawn.func1.1")); err != nil && code == 0 {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+		os.Exit(code)
 	}
 	if os.Getenv(parentOf) == "descriptors" {
 		out, err := proc.Output(context.Background(), proc.Command{Path: "/bin/ls", Args: []string{"/proc/self/fd"}})
@@ -132,6 +140,7 @@ func TestTheGroupEndsWithItsChild(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
 			r, w := io.Pipe()
+			defer w.Close() //nolint:errcheck // ends the copy below
 			c := sh(tt.script)
 			c.Stdout, c.Grace = w, 100*time.Millisecond
 			p, err := proc.Start(ctx, c)
