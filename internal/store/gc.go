@@ -35,7 +35,9 @@ type Root struct {
 func (s *Store) SetRoot(r Root) error {
 	text, err := json.Marshal(r)
 	if err == nil {
-		err = s.writeFile(filepath.Join(s.root, rootsDir, plain(r.Run)+".json"), text)
+		// Two projects can share a store, and their runs an id.
+		name := plain(r.Run) + "-" + string(sumOf(r.Dir))[len("sha256:"):][:12] + ".json"
+		err = s.writeFile(filepath.Join(s.root, rootsDir, name), text)
 	}
 	if err != nil {
 		return publishError(Draft{Kind: "references of run"}, err)
@@ -167,10 +169,36 @@ func (s *Store) GC(o GCOptions) (Collected, error) {
 			return c, failure.New(failure.Artifact, "remove %s: %w", it.ID(), err)
 		}
 	}
+	s.discardIdle()
 	if o.Evidence {
 		return c, s.discardEvidence()
 	}
 	return c, nil
+}
+
+// idle is how long what only saves time is kept without being rewritten.
+const idle = 30 * 24 * time.Hour
+
+// discardIdle removes the locks of keys, which nobody can hold now, and what was
+// remembered about sources long ago. What it cannot remove costs nothing.
+func (s *Store) discardIdle() {
+	for dir, keep := range map[string]func(name, path string) bool{
+		locksDir: func(name, _ string) bool { return name == "store" },
+		sourcesDir: func(_, path string) bool {
+			info, err := s.fs.Lstat(path)
+			return err != nil || s.now().Sub(info.ModTime()) < idle
+		},
+	} {
+		entries, err := s.fs.ReadDir(filepath.Join(s.root, dir))
+		if err != nil {
+			continue
+		}
+		for _, e := range entries {
+			if path := filepath.Join(s.root, dir, e.Name()); !keep(e.Name(), path) {
+				_ = s.fs.Remove(path)
+			}
+		}
+	}
 }
 
 // alone trades the shared lock for an exclusive one.

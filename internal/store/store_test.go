@@ -665,6 +665,38 @@ func TestGC(t *testing.T) {
 			t.Log("list fails as well")
 		}
 	})
+	t.Run("locks of keys go, and what was remembered long ago", func(t *testing.T) {
+		f := setup(t)
+		unlock, err := f.st.Lock(ctx, "key-export-0", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		unlock()
+		fill(t, filepath.Join(f.st.Root(), "sources"), map[string]string{"new": "", "old": ""})
+		past := time.Now().Add(-40 * 24 * time.Hour)
+		if err := os.Chtimes(filepath.Join(f.st.Root(), "sources", "old"), past, past); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.st.GC(store.GCOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for path, want := range map[string]bool{"locks/store": true, "locks/key-export-0": false, "sources/new": true, "sources/old": false} {
+			if _, err := os.Stat(filepath.Join(f.st.Root(), path)); (err == nil) != want {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+	})
+	t.Run("two runs of one id in two projects both keep what they refer to", func(t *testing.T) {
+		f := setup(t)
+		other := filepath.Join(t.TempDir(), "runs", "r1")
+		fill(t, other, map[string]string{"report.json": "{}"})
+		if err := f.st.SetRoot(store.Root{Run: "r1", Dir: other, Refs: []store.Ref{{Kind: artifact.ONNX, Digest: f.lone.Digest}}}); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := f.st.GC(store.GCOptions{}); err != nil || got.Kept != 2 {
+			t.Errorf("%+v, error %v", got, err)
+		}
+	})
 	t.Run("evidence goes when asked", func(t *testing.T) {
 		f := setup(t)
 		path := filepath.Join(f.kept.Dir, "m")
