@@ -34,6 +34,9 @@ type faultsFile struct {
 func RecordFaults(t testing.TB, row FaultRow) {
 	t.Helper()
 	row.Test = t.Name()
+	if t.Failed() {
+		row.Failures = max(row.Failures, 1) // found by a subtest
+	}
 	t.Logf("%s: %d tried, %d failures %s", row.Kind, row.Tried, row.Failures, row.Detail)
 	if os.Getenv("TRTSHIP_RECORD_FAULTS") == "" {
 		return
