@@ -24,7 +24,11 @@ func (t Tools) start(ctx context.Context, c *config.Config, timeout int, log io.
 func (t Tools) building(c *config.Config) build.Tools {
 	return build.Tools{
 		Start: func(ctx context.Context, log io.Writer, progress func(done, total int64, label string)) (build.Child, error) {
-			return t.start(ctx, c, c.TensorRT.BuildTimeoutS*max(1, len(c.TensorRT.Precisions)), log, progress)
+			w, err := t.start(ctx, c, c.TensorRT.BuildTimeoutS*max(1, len(c.TensorRT.Precisions)), log, progress)
+			if err != nil {
+				return nil, err // no interface around a nil child
+			}
+			return w, nil
 		},
 		Versions: t.TensorRT, Driver: t.Driver,
 	}
@@ -33,7 +37,11 @@ func (t Tools) building(c *config.Config) build.Tools {
 func (t Tools) validating(c *config.Config) validateengine.Tools {
 	return validateengine.Tools{
 		Start: func(ctx context.Context, log io.Writer, progress func(done, total int64, label string)) (validateengine.Child, error) {
-			return t.start(ctx, c, c.Validation.TimeoutS*max(1, len(c.TensorRT.Precisions)), log, progress)
+			w, err := t.start(ctx, c, c.Validation.TimeoutS*max(1, len(c.TensorRT.Precisions)), log, progress)
+			if err != nil {
+				return nil, err // no interface around a nil child
+			}
+			return w, nil
 		},
 		Versions: t.TensorRT, Machine: t.Machine,
 	}
@@ -46,7 +54,11 @@ func (t Tools) measuring(c *config.Config) benchmark.Engines {
 	}
 	return benchmark.NewOnGPU(c, benchmark.GPUTools{
 		Start: func(ctx context.Context, log io.Writer, progress func(done, total int64, label string)) (benchmark.Child, error) {
-			return t.start(ctx, c, 4*c.Benchmark.MaxSeconds+c.TensorRT.BuildTimeoutS, log, progress)
+			w, err := t.start(ctx, c, 4*c.Benchmark.MaxSeconds+c.TensorRT.BuildTimeoutS, log, progress)
+			if err != nil {
+				return nil, err // no interface around a nil child
+			}
+			return w, nil
 		},
 		Versions: t.TensorRT, Read: t.Clocks,
 	})

@@ -123,7 +123,7 @@ func (e *env) built(ctx context.Context, name string, m *onnx.Model) (string, *e
 }
 
 const (
-	chainRows, chainWidth, chainLength = 512, 1024, 40
+	chainRows, chainWidth, chainLength = 64, 512, 40
 	rounds, block                      = 40, 20
 )
 
@@ -289,7 +289,7 @@ func loopPart(ctx context.Context, e *env) []Row {
 
 // enginePlan finds the strongly typed plan that a part left in its store.
 func (e *env) enginePlan(part, precision string) (string, *engine.Description, error) {
-	plans, err := filepath.Glob(filepath.Join(e.work, part, "store", "engine", "*", engine.PlanFile))
+	plans, err := filepath.Glob(filepath.Join(e.work, part, "store", "engine", "*", "files", engine.PlanFile))
 	if err != nil {
 		return "", nil, err
 	}

@@ -188,7 +188,11 @@ func (s *step) gpuTools(ctx context.Context) benchmark.GPUTools {
 	t := s.session.tools(ctx)
 	return benchmark.GPUTools{
 		Start: func(ctx context.Context, log io.Writer, progress func(done, total int64, label string)) (benchmark.Child, error) {
-			return s.child(ctx, log, progress)
+			w, err := s.child(ctx, log, progress)
+			if err != nil {
+				return nil, err // no interface around a nil child
+			}
+			return w, nil
 		},
 		Versions: t.TensorRT, Read: t.Clocks,
 	}

@@ -113,6 +113,7 @@ func (s *Stage) Run(ctx context.Context, in stage.Inputs, out stage.Outputs) ([]
 				out.Progress(done, total, precision+": "+label)
 			})
 			if err != nil {
+				child = nil
 				return checks, err
 			}
 		}

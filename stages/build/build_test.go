@@ -236,3 +236,15 @@ func TestTheDeviceIsNoPartOfTheKey(t *testing.T) {
 		t.Errorf("tools are %v, %v", v, err)
 	}
 }
+
+func TestAChildThatDoesNotStartIsAnErrorAndNoPanic(t *testing.T) {
+	s := New(settings("strong", "fp32"), Tools{
+		Start: func(context.Context, io.Writer, func(done, total int64, label string)) (Child, error) {
+			var none *worker.Worker
+			return none, context.Canceled
+		},
+	})
+	if _, err := s.Run(context.Background(), inputs(t), testkit.NewOutputs(t)); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want the reason why it did not start", err)
+	}
+}

@@ -4,7 +4,7 @@ package backends
 
 import "embed"
 
-// FS has one folder a backend, with its model.py.
+// FS has one folder a backend, with its model.py, and what they share.
 //
-//go:embed */model.py
+//go:embed */model.py arrays.py
 var FS embed.FS

@@ -8,12 +8,15 @@ native backend does it, so that a wrong configuration does not load.
 
 import json
 import os
+import sys
 
 import numpy as np
 import onnxruntime as ort
 import triton_python_backend_utils as pb_utils
 
-NUMPY_2 = int(np.__version__.split(".")[0]) >= 2
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from arrays import from_triton, to_triton  # noqa: E402
 
 ONNX_TO_TRITON = {
     "tensor(float)": "TYPE_FP32",
@@ -56,24 +59,6 @@ def session_options(config):
     elif level == 1:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     return options
-
-
-def to_tensor(name, value):
-    """Hand an array to Triton.
-
-    The stub of this server's python backend reads an array's element size where
-    numpy 1 kept it; with numpy 2 it takes every array for empty. DLPack does
-    not go that way, but knows neither strings nor arrays without elements.
-    """
-    value = np.asarray(value)
-    if value.dtype.kind in "USO":
-        if NUMPY_2 and value.size:
-            raise pb_utils.TritonModelException(
-                f"output '{name}' holds strings, which need numpy 1 with this server's python backend; numpy {np.__version__} is there")
-        return pb_utils.Tensor(name, value.astype(object))
-    if not NUMPY_2 or not value.size:
-        return pb_utils.Tensor(name, value)
-    return pb_utils.Tensor.from_dlpack(name, np.ascontiguousarray(value))
 
 
 def dims_of(tensor):
@@ -139,6 +124,7 @@ class TritonPythonModel:
             raise pb_utils.TritonModelException(f"onnx runtime error: {err}") from err
         check(self.config, self.session)
         self.inputs = [t["name"] for t in self.config["input"]]
+        self.types = {t["name"]: t["data_type"] for t in self.config["input"]}
         self.outputs = [t["name"] for t in self.config["output"]]
         self.batching = self.config["max_batch_size"] > 0
 
@@ -152,7 +138,7 @@ class TritonPythonModel:
         for name in self.inputs:
             tensor = pb_utils.get_input_tensor_by_name(request, name)
             if tensor is not None:  # an optional input may be left out
-                feed[name] = tensor.as_numpy()
+                feed[name] = from_triton(tensor, self.types[name])
         return feed
 
     def run(self, feed, outputs):
@@ -162,7 +148,7 @@ class TritonPythonModel:
         return self.session.run(outputs, feed)
 
     def respond(self, names, values):
-        tensors = [to_tensor(name, value) for name, value in zip(names, values)]
+        tensors = [to_triton(name, value) for name, value in zip(names, values)]
         return pb_utils.InferenceResponse(output_tensors=tensors)
 
     def run_one(self, request):

@@ -13,23 +13,16 @@ import sys
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.dirname(HERE)]
 
 import trt_engine  # noqa: E402
-
-NUMPY_2 = int(np.__version__.split(".")[0]) >= 2
+from arrays import from_triton, to_triton  # noqa: E402
 
 TRITON = {
     "float32": "TYPE_FP32", "float16": "TYPE_FP16", "int8": "TYPE_INT8", "int32": "TYPE_INT32",
     "int64": "TYPE_INT64", "bool": "TYPE_BOOL", "uint8": "TYPE_UINT8",
 }
-
-
-def to_tensor(name, value):
-    """Hand an array to Triton; with numpy 2 this server's stub needs DLPack for arrays with elements."""
-    if not NUMPY_2 or not value.size:
-        return pb_utils.Tensor(name, value)
-    return pb_utils.Tensor.from_dlpack(name, np.ascontiguousarray(value))
 
 
 def check(config, engine):
@@ -73,7 +66,7 @@ class TritonPythonModel:
         except Exception as err:
             raise pb_utils.TritonModelException(f"unable to load plan: {err}") from err
         check(self.config, self.engine)
-        self.inputs = [t["name"] for t in self.config["input"]]
+        self.types = {t["name"]: t["data_type"] for t in self.config["input"]}
         self.outputs = [t["name"] for t in self.config["output"]]
         self.batching = self.config["max_batch_size"] > 0
 
@@ -83,7 +76,7 @@ class TritonPythonModel:
         return self.run_merged(requests)
 
     def feed(self, request):
-        return {n: pb_utils.get_input_tensor_by_name(request, n).as_numpy() for n in self.inputs}
+        return {n: from_triton(pb_utils.get_input_tensor_by_name(request, n), t) for n, t in self.types.items()}
 
     def run(self, feed):
         """The profile is the first whose range takes the shapes."""
@@ -97,12 +90,11 @@ class TritonPythonModel:
                 error = err
         if answer is None:
             raise error
-        # DLPack takes no read-only arrays, which those over bytes are
-        return {n: np.frombuffer(bytearray(data), dtype=np.dtype(d)).reshape(shape) for n, (d, shape, data) in answer.items()}
+        return {n: np.frombuffer(data, dtype=np.dtype(d)).reshape(shape) for n, (d, shape, data) in answer.items()}
 
     def respond(self, request, values):
         wanted = request.requested_output_names()
-        return pb_utils.InferenceResponse(output_tensors=[to_tensor(n, values[n]) for n in self.outputs if n in wanted])
+        return pb_utils.InferenceResponse(output_tensors=[to_triton(n, values[n]) for n in self.outputs if n in wanted])
 
     def run_one(self, request):
         try:
