@@ -14,7 +14,7 @@ FUZZTIME ?= 20s
 COVER_FLOOR ?= 85
 PART ?= all
 
-.PHONY: help build setup demo test test-gpu check lint golden bench faults fuzz cover test-act test-consumers gpu-check clean
+.PHONY: help build setup demo test test-gpu check lint fmt golden bench faults fuzz cover test-act test-consumers gpu-check clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,10 +27,17 @@ setup: build ## install the locked Python environments into the user's cache fol
 	@$(BIN) env install $(PYTHON_ENVS) >/dev/null
 	@$(BIN) env list
 
+# A fresh network namespace (unshare -n) has its loopback down, and servers listen on it.
+define loopback
+@! ip -o link show lo 2>/dev/null | grep -qv UP || ip link set lo up 2>/dev/null || true
+endef
+
 demo: setup ## run examples/digits from PyTorch to a served Triton repository
+	$(loopback)
 	$(BIN) run examples/digits/trtship.yaml
 
 test: setup ## run all tests that need no GPU, and print coverage by package
+	$(loopback)
 	@mkdir -p coverage
 	@set -o pipefail; $(GO) test -timeout 40m -coverpkg=./... -coverprofile=coverage/profile $(TEST_FLAGS) ./... 2>&1 | tee coverage/test.log
 	@$(GO) run ./internal/testkit/cover -floor $(COVER_FLOOR) coverage/profile
@@ -47,6 +54,9 @@ lint: ## gofumpt, go vet, staticcheck, actionlint
 	$(GO) vet ./...
 	$(TOOLS) staticcheck ./...
 	@if ls .github/workflows/*.yml >/dev/null 2>&1; then $(TOOLS) actionlint && $(TOOLS) actionlint -config-file .github/actionlint.yaml examples/workflows/*.yml; fi
+
+fmt: ## format all Go files with gofumpt
+	$(TOOLS) gofumpt -w $$(git ls-files '*.go' | grep -v '\.pb\.go$$')
 
 golden: ## write the golden files: docs, schema, action.yml, expected outputs
 	$(GO) test -run 'Golden|Current' $$($(GO) list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | awk '/internal\/testkit( |$$)/{print $$1}') -update

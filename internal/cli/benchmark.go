@@ -221,8 +221,10 @@ func (a *app) benchmarkOverhead(direct, served string) error {
 	}
 	t := a.table("served", "direct p50 ms", "served p50 ms", "added ms", "ratio")
 	for _, p := range pairs {
-		t.AppendRow([]any{p.Row, fmt.Sprintf("%.4g", float64(p.DirectP50)), fmt.Sprintf("%.4g", float64(p.ServedP50)),
-			fmt.Sprintf("%.4g", float64(p.Added)), fmt.Sprintf("%.3g", float64(p.Ratio))})
+		t.AppendRow([]any{
+			p.Row, fmt.Sprintf("%.4g", float64(p.DirectP50)), fmt.Sprintf("%.4g", float64(p.ServedP50)),
+			fmt.Sprintf("%.4g", float64(p.Added)), fmt.Sprintf("%.3g", float64(p.Ratio)),
+		})
 	}
 	a.printTable(t)
 	for _, l := range alone {

@@ -17,8 +17,10 @@ import (
 func invoke(t *testing.T, env map[string]string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = Main(t.Context(), args, IO{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs,
-		Getenv: func(k string) string { return env[k] }, Environ: func() []string { return nil }})
+	code = Main(t.Context(), args, IO{
+		Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs,
+		Getenv: func(k string) string { return env[k] }, Environ: func() []string { return nil },
+	})
 	return code, out.String(), errs.String()
 }
 

@@ -15,15 +15,19 @@ func TestPoints(t *testing.T) {
 		want []Point
 	}{
 		"min, opt, max and a size that is none of them": {small, nil, []Point{
-			{"min", 0, map[string][]int64{"x": {1, 16}}}, {"opt", 0, map[string][]int64{"x": {4, 16}}},
-			{"max", 0, map[string][]int64{"x": {8, 16}}}, {"off-profile", 0, map[string][]int64{"x": {6, 16}}},
+			{"min", 0, map[string][]int64{"x": {1, 16}}},
+			{"opt", 0, map[string][]int64{"x": {4, 16}}},
+			{"max", 0, map[string][]int64{"x": {8, 16}}},
+			{"off-profile", 0, map[string][]int64{"x": {6, 16}}},
 		}},
 		"no off-profile when it is turned off": {small, []string{"validation.extra_point=false"}, []Point{
 			{"min", 0, map[string][]int64{"x": {1, 16}}}, {"opt", 0, map[string][]int64{"x": {4, 16}}}, {"max", 0, map[string][]int64{"x": {8, 16}}},
 		}},
 		"a full range goes outside": {small, []string{"tensorrt.profiles.0.inputs.x={min: [1, 16], opt: [2, 16], max: [3, 16]}"}, []Point{
-			{"min", 0, map[string][]int64{"x": {1, 16}}}, {"opt", 0, map[string][]int64{"x": {2, 16}}},
-			{"max", 0, map[string][]int64{"x": {3, 16}}}, {"off-profile", -1, map[string][]int64{"x": {4, 16}}},
+			{"min", 0, map[string][]int64{"x": {1, 16}}},
+			{"opt", 0, map[string][]int64{"x": {2, 16}}},
+			{"max", 0, map[string][]int64{"x": {3, 16}}},
+			{"off-profile", -1, map[string][]int64{"x": {4, 16}}},
 		}},
 		"a range of one size has no other": {small, []string{"tensorrt.profiles.0.inputs.x={min: [2, 16], opt: [2, 16], max: [2, 16]}"}, []Point{
 			{"min", 0, map[string][]int64{"x": {2, 16}}}, {"opt", 0, map[string][]int64{"x": {2, 16}}}, {"max", 0, map[string][]int64{"x": {2, 16}}},
@@ -35,8 +39,12 @@ func TestPoints(t *testing.T) {
 			"validation.extra_point=false", "validation.points=[{x: [7, 16]}]",
 			"tensorrt.profiles.1.inputs.x={min: [16, 16], opt: [16, 16], max: [32, 16]}",
 		}, []Point{
-			{"profile 0/min", 0, map[string][]int64{"x": {1, 16}}}, {"profile 0/opt", 0, map[string][]int64{"x": {4, 16}}}, {"profile 0/max", 0, map[string][]int64{"x": {8, 16}}},
-			{"profile 1/min", 1, map[string][]int64{"x": {16, 16}}}, {"profile 1/opt", 1, map[string][]int64{"x": {16, 16}}}, {"profile 1/max", 1, map[string][]int64{"x": {32, 16}}},
+			{"profile 0/min", 0, map[string][]int64{"x": {1, 16}}},
+			{"profile 0/opt", 0, map[string][]int64{"x": {4, 16}}},
+			{"profile 0/max", 0, map[string][]int64{"x": {8, 16}}},
+			{"profile 1/min", 1, map[string][]int64{"x": {16, 16}}},
+			{"profile 1/opt", 1, map[string][]int64{"x": {16, 16}}},
+			{"profile 1/max", 1, map[string][]int64{"x": {32, 16}}},
 			{"point 1", 0, map[string][]int64{"x": {7, 16}}},
 		}},
 		"symbols get different sizes, fixed inputs are filled in": {two, []string{
@@ -56,8 +64,10 @@ func TestPoints(t *testing.T) {
 			{"off-profile", 0, map[string][]int64{"ids": {2, 10}, "mask": {2, 10}, "scale": {}}},
 		}},
 		"an ONNX file without declared inputs": {small, []string{"model.kind=onnx", "model.factory=", "model.path=m.onnx", "model.inputs=[]"}, []Point{
-			{"min", 0, map[string][]int64{"x": {1, 16}}}, {"opt", 0, map[string][]int64{"x": {4, 16}}},
-			{"max", 0, map[string][]int64{"x": {8, 16}}}, {"off-profile", 0, map[string][]int64{"x": {6, 16}}},
+			{"min", 0, map[string][]int64{"x": {1, 16}}},
+			{"opt", 0, map[string][]int64{"x": {4, 16}}},
+			{"max", 0, map[string][]int64{"x": {8, 16}}},
+			{"off-profile", 0, map[string][]int64{"x": {6, 16}}},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
