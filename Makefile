@@ -61,12 +61,18 @@ fmt: ## format all Go files with gofumpt
 golden: ## write the golden files: docs, schema, action.yml, expected outputs
 	$(GO) test -run 'Golden|Current' $$($(GO) list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | awk '/internal\/testkit( |$$)/{print $$1}') -update
 
-bench: build ## measure against the peers, in one run, as ratios
+BENCH_DIR ?= $(CURDIR)/.trtship/bench
+bench: setup ## measure against the peers, in one run, as ratios; writes docs/verification/bench-*.json
 	@$(BIN) env install bench >/dev/null
-	$(GO) test -timeout 60m -count=1 -run TestBench -v ./bench/...
+	@mkdir -p $(BENCH_DIR)
+	$(GO) run ./bench/store -dir $(BENCH_DIR) -o docs/verification/bench-store.json
+	$(GO) run ./bench/compare -python $$($(BIN) env path base) -o docs/verification/bench-compare.json
+	$(GO) run ./bench/onnxslim -python $$($(BIN) env path bench) -models $(BENCH_DIR)/onnxslim -large -json docs/verification/bench-onnxslim.json
+	test -d $(BENCH_DIR)/calibrate || $$($(BIN) env path bench) bench/calibrate_models.py $(BENCH_DIR)/calibrate
+	$(GO) run ./bench/calibrate -python $$($(BIN) env path bench) -data $(BENCH_DIR)/calibrate -json docs/verification/bench-calibrate.json
 
-faults: build ## kill runs at random moments, fill the disk, with real torch
-	TRTSHIP_FAULTS=long $(GO) test -timeout 60m -count=1 -run Fault -v ./...
+faults: build ## kill runs at random moments and every failpoint, fill the disk, with real torch; counts go to docs/verification/faults.json
+	TRTSHIP_RECORD_FAULTS=1 $(GO) test -timeout 120m -count=1 -tags faults -v ./internal/pipeline ./internal/store
 
 fuzz: ## fuzz every parser for FUZZTIME
 	@grep -rlE '^func Fuzz' --include='*_test.go' . | while read -r f; do \
