@@ -14,6 +14,7 @@ import (
 	"github.com/trtship/trtship/internal/engine"
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/onnx/onnxpb"
+	"github.com/trtship/trtship/internal/stage"
 	"github.com/trtship/trtship/internal/tensor"
 	"github.com/trtship/trtship/internal/testkit"
 	"github.com/trtship/trtship/internal/triton"
@@ -359,5 +360,49 @@ func TestTheKeyHoldsWhatIsWrittenAndNothingOfTheServer(t *testing.T) {
 	}
 	if key("triton: {max_batch_size: 2}") == key("") {
 		t.Error("max_batch_size does not change the key")
+	}
+}
+
+func TestWhatTheStageNeeds(t *testing.T) {
+	onnx, plan := New(parse(t, base)).Spec(), New(parse(t, strings.Replace(base, "onnxruntime", "tensorrt", 1))).Spec()
+	kinds := func(in []stage.In) (out []artifact.Kind) {
+		for _, i := range in {
+			if !i.Optional {
+				out = append(out, i.Kind)
+			}
+		}
+		return out
+	}
+	if d := cmp.Diff([]artifact.Kind{artifact.OptimizedONNX}, kinds(onnx.In)); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff([]artifact.Kind{artifact.Engine}, kinds(plan.In)); d != "" {
+		t.Error(d)
+	}
+	if len(onnx.Needs) != 0 {
+		t.Errorf("packaging needs %v", onnx.Needs)
+	}
+	s := New(parse(t, base+"triton: {labels: {y: /a/l.txt}}"))
+	if d := cmp.Diff([]string{"/a/l.txt"}, s.Sources()); d != "" {
+		t.Error(d)
+	}
+	if tools, err := s.Tools(t.Context()); err != nil || len(tools) != 0 {
+		t.Errorf("%v %v", tools, err)
+	}
+}
+
+func TestAGraphOfAnotherPrecisionIsPackaged(t *testing.T) {
+	fp16 := filepath.Dir(relu(t))
+	yaml := strings.Replace(base, "{profiles", "{precisions: [fp32, fp16], profiles", 1) + "triton: {precision: fp16}"
+	out := testkit.NewOutputs(t)
+	checks, err := New(parse(t, yaml)).Run(t.Context(), tritontest.Inputs{
+		tritontest.Artifact(artifact.PrecisionONNX, "fp16", fp16), tritontest.Artifact(artifact.OptimizedONNX, "", t.TempDir()),
+	}, out)
+	if err != nil || report.Of(checks) != report.Pass {
+		t.Fatalf("%v %+v", err, checks)
+	}
+	m, err := triton.ReadManifest(filepath.Join(out.Published[0].Dir, "small"))
+	if err != nil || m.Versions["1"].Precision != "fp16" {
+		t.Errorf("%+v %v", m, err)
 	}
 }

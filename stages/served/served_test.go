@@ -115,8 +115,10 @@ func TestARealServerAnswersLikeTheModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := verdicts(checks)
-	for _, id := range []string{"served/loads", "served/device", "served/batches-merged", "served/ends",
-		"served/within-tolerance http", "served/within-tolerance grpc", "served/within-tolerance grpc-concurrent", "served/shapes grpc", "served/deterministic http"} {
+	for _, id := range []string{
+		"served/loads", "served/device", "served/batches-merged", "served/ends",
+		"served/within-tolerance http", "served/within-tolerance grpc", "served/within-tolerance grpc-concurrent", "served/shapes grpc", "served/deterministic http",
+	} {
 		if got[id] != report.Pass {
 			t.Errorf("%s: %q", id, got[id])
 		}
@@ -278,5 +280,40 @@ func TestAModelOnTheWrongDeviceFails(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		})
+	}
+}
+
+func TestWhatTheStageSaysOfItself(t *testing.T) {
+	cfg, err := config.Parse([]byte(settings), "trtship.yaml", config.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(cfg, Tools{Find: func(context.Context) (server.Installation, error) { return tritontest.Installation(t), nil }})
+	tools, err := s.Tools(t.Context())
+	if err != nil || !strings.Contains(tools["tritonserver"], "2.51.0") {
+		t.Errorf("%v %v", tools, err)
+	}
+	if s.Spec().Cacheable || len(s.Sources()) != 0 || s.Settings() == nil {
+		t.Error("what a server answers is measured each time")
+	}
+	s.tools.Find = func(context.Context) (server.Installation, error) {
+		return server.Installation{}, failure.New(failure.Missing, "none")
+	}
+	if _, err := s.Tools(t.Context()); failure.CodeOf(err) != failure.Missing {
+		t.Errorf("got %v", err)
+	}
+	for want, change := range map[string]func(*config.Config){
+		"onnx": func(*config.Config) {}, "int8": func(c *config.Config) { c.Triton.Precision = "int8" },
+		"fp16": func(c *config.Config) { c.Target, c.TensorRT.Precisions = "tensorrt", []string{"fp32", "fp16"} },
+		"fp32": func(c *config.Config) { c.Target, c.TensorRT.Precisions = "tensorrt", nil },
+	} {
+		c := *cfg
+		change(&c)
+		if got := (&session{stage: &Stage{config: &c}}).precision(); got != want {
+			t.Errorf("precision %s, want %s", got, want)
+		}
+	}
+	if cacheBytes(&tritonpb.ModelConfig{ResponseCache: &tritonpb.ModelResponseCache{Enable: true}}) == 0 || cacheBytes(nil) != 0 {
+		t.Error("the response cache")
 	}
 }

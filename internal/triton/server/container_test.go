@@ -43,6 +43,7 @@ func (f *fakeDocker) Create(_ context.Context, c server.Container) (string, erro
 	}
 	return "0123456789abcdef", nil
 }
+
 func (f *fakeDocker) Running(context.Context, string) (bool, string, error) {
 	return f.running, f.why, nil
 }
@@ -51,6 +52,7 @@ func (f *fakeDocker) Remove(_ context.Context, id string) error {
 	f.removed = append(f.removed, id)
 	return nil
 }
+
 func (f *fakeDocker) Self(context.Context) (bool, []server.Mount, error) {
 	return f.inside, f.mounts, nil
 }
