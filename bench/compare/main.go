@@ -87,9 +87,11 @@ func main() {
 }
 
 func measure(ctx context.Context, python, script string, size int64, rounds int, out string) error {
-	r := result{What: "compare two float32 tensors with all metrics, against NumPy in chunked float64 with np.partition", Bytes: size,
+	r := result{
+		What: "compare two float32 tensors with all metrics, against NumPy in chunked float64 with np.partition", Bytes: size,
 		Cores: runtime.NumCPU(), Go: runtime.Version(), Aim: fmt.Sprintf("at most %g of the time, at most %d MiB above the inputs, equal metrics", aim, memoryAim>>20),
-		Quantiles: "exact", Held: true}
+		Quantiles: "exact", Held: true,
+	}
 	n := size / 4
 	for _, shape := range [][]int64{{n / 1024, 1024}, {64, n / 64}, {n / 10, 10}} {
 		row, numpy, err := shapeRow(ctx, python, script, shape, rounds)

@@ -25,8 +25,10 @@ func SideOf(name string, r *report.Report) (Side, error) {
 		return Side{}, failure.New(failure.Usage, "compare benchmarks: %s holds no measurement", name).
 			WithHint("run the benchmark stage first")
 	}
-	s := Side{Name: name, Benchmark: *r.Benchmark, Tools: r.Environment.Tools, GPUs: r.Environment.GPUs,
-		CPU: fmt.Sprintf("%s with %d cores", r.Environment.CPU, r.Environment.Cores)}
+	s := Side{
+		Name: name, Benchmark: *r.Benchmark, Tools: r.Environment.Tools, GPUs: r.Environment.GPUs,
+		CPU: fmt.Sprintf("%s with %d cores", r.Environment.CPU, r.Environment.Cores),
+	}
 	for _, a := range r.Artifacts {
 		if a.Kind == "onnx" {
 			s.Weights = a.Digest
@@ -170,8 +172,10 @@ func deltas(b, h report.Measurement, judge Judge) []report.Delta {
 	first.Row, first.Metric, first.Unit, first.Better = h.Row(), "latency_p50_ms", "ms", "lower"
 	out := []report.Delta{first}
 	plain := func(metric, unit, better string, base, head report.Number) {
-		d := report.Delta{Row: h.Row(), Metric: metric, Unit: unit, Better: better, Base: &base, Head: &head, Change: report.Unclear,
-			Detail: "one figure a side: no interval"}
+		d := report.Delta{
+			Row: h.Row(), Metric: metric, Unit: unit, Better: better, Base: &base, Head: &head, Change: report.Unclear,
+			Detail: "one figure a side: no interval",
+		}
 		if base > 0 {
 			ratio := head / base
 			d.Ratio = &ratio

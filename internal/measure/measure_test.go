@@ -153,8 +153,10 @@ func TestWhatIsDoubtfulIsSaid(t *testing.T) {
 		"unsteady": {series(300, func(_ int, r *rand.Rand) float64 { return 10 + r.ExpFloat64()*9 }), []string{"the coefficient of variation is"}},
 		"slower":   {series(300, func(i int, r *rand.Rand) float64 { return 10 + float64(i)/100 + r.NormFloat64()*0.3 }), []string{"drift: the last third is 1"}},
 		"faster":   {series(300, func(i int, r *rand.Rand) float64 { return 13 - float64(i)/100 + r.NormFloat64()*0.3 }), []string{"drift: the last third is"}},
-		"two modes": {series(300, func(i int, r *rand.Rand) float64 { return 10 + float64(i%3/2)*4 + r.NormFloat64()*0.2 }),
-			[]string{"two modes: 200 requests around 9.98 ms and 100 around 14 ms"}},
+		"two modes": {
+			series(300, func(i int, r *rand.Rand) float64 { return 10 + float64(i%3/2)*4 + r.NormFloat64()*0.2 }),
+			[]string{"two modes: 200 requests around 9.98 ms and 100 around 14 ms"},
+		},
 	}
 	for name, c := range cases {
 		got := Notes(c.samples)
@@ -285,8 +287,10 @@ func TestRequestsThatFail(t *testing.T) {
 }
 
 func row(device, mode string, p50 float64) report.Measurement {
-	m := report.Measurement{Backend: "onnxruntime", Device: device, Precision: "fp32", Batch: 1, Concurrency: 1, Mode: mode,
-		Throughput: report.Number(1000 / p50), PeakRSS: int64(p50 * 1000), Phases: map[string]report.Stats{EndToEnd: {P50: report.Number(p50), P99: report.Number(2 * p50)}}}
+	m := report.Measurement{
+		Backend: "onnxruntime", Device: device, Precision: "fp32", Batch: 1, Concurrency: 1, Mode: mode,
+		Throughput: report.Number(1000 / p50), PeakRSS: int64(p50 * 1000), Phases: map[string]report.Stats{EndToEnd: {P50: report.Number(p50), P99: report.Number(2 * p50)}},
+	}
 	for range 10 {
 		m.Samples = append(m.Samples, report.Number(p50))
 	}
@@ -294,8 +298,10 @@ func row(device, mode string, p50 float64) report.Measurement {
 }
 
 func side(name string, change func(s *Side), rows ...report.Measurement) Side {
-	s := Side{Name: name, Benchmark: report.Benchmark{Rows: rows}, Tools: map[string]string{"onnxruntime": "1.30.0"}, Weights: "sha256:a", CPU: "x with 2 cores",
-		GPUs: []report.GPU{{Name: "H200", Driver: "570"}}}
+	s := Side{
+		Name: name, Benchmark: report.Benchmark{Rows: rows}, Tools: map[string]string{"onnxruntime": "1.30.0"}, Weights: "sha256:a", CPU: "x with 2 cores",
+		GPUs: []report.GPU{{Name: "H200", Driver: "570"}},
+	}
 	if change != nil {
 		change(&s)
 	}
@@ -315,17 +321,27 @@ func TestComparisonsAreRefusedByName(t *testing.T) {
 		warning    string
 	}{
 		"the same": {side("a", nil, row("cpu", "threads=2", 10)), side("b", nil, row("cpu", "threads=2", 12)), "", ""},
-		"other weights": {side("a", nil, row("cpu", "threads=2", 10)), side("b", func(s *Side) { s.Weights = "sha256:b" }, row("cpu", "threads=2", 12)),
-			"", "the weights differ"},
-		"another tool": {side("a", nil, row("cpu", "threads=2", 10)), side("b", func(s *Side) { s.Tools = map[string]string{"onnxruntime": "1.31.0", "torch": "2"} }, row("cpu", "threads=2", 12)),
-			"", "onnxruntime: 1.30.0 then, 1.31.0 now"},
-		"another mode": {side("a", nil, row("cpu", "threads=2", 10)), side("b", nil, row("cpu", "threads=4", 12)),
-			"mode is threads=4, then threads=2", ""},
+		"other weights": {
+			side("a", nil, row("cpu", "threads=2", 10)), side("b", func(s *Side) { s.Weights = "sha256:b" }, row("cpu", "threads=2", 12)),
+			"", "the weights differ",
+		},
+		"another tool": {
+			side("a", nil, row("cpu", "threads=2", 10)), side("b", func(s *Side) { s.Tools = map[string]string{"onnxruntime": "1.31.0", "torch": "2"} }, row("cpu", "threads=2", 12)),
+			"", "onnxruntime: 1.30.0 then, 1.31.0 now",
+		},
+		"another mode": {
+			side("a", nil, row("cpu", "threads=2", 10)), side("b", nil, row("cpu", "threads=4", 12)),
+			"mode is threads=4, then threads=2", "",
+		},
 		"another device": {side("a", nil, row("H100", "", 10)), side("b", nil, row("H200", "", 12)), "device is H200, then H100", ""},
-		"another driver": {side("a", nil, row("H200", "", 10)), side("b", func(s *Side) { s.GPUs = []report.GPU{{Driver: "580"}} }, row("H200", "", 12)),
-			"driver is 580, then 570", ""},
-		"another TensorRT": {side("a", func(s *Side) { s.Tools = map[string]string{"tensorrt": "10.6"} }, row("H200", "", 10)), side("b", nil, row("H200", "", 12)),
-			"TensorRT is , then 10.6", ""},
+		"another driver": {
+			side("a", nil, row("H200", "", 10)), side("b", func(s *Side) { s.GPUs = []report.GPU{{Driver: "580"}} }, row("H200", "", 12)),
+			"driver is 580, then 570", "",
+		},
+		"another TensorRT": {
+			side("a", func(s *Side) { s.Tools = map[string]string{"tensorrt": "10.6"} }, row("H200", "", 10)), side("b", nil, row("H200", "", 12)),
+			"TensorRT is , then 10.6", "",
+		},
 		"another processor": {side("a", nil, row("cpu", "", 10)), side("b", func(s *Side) { s.CPU = "y" }, row("cpu", "", 12)), "processor is y, then x with 2 cores", ""},
 	}
 	for name, c := range cases {

@@ -121,8 +121,10 @@ func TestTheChildAnswersInOrderAndNamesItsRefusals(t *testing.T) {
 
 func TestTheChildProfilesAndTakesOptions(t *testing.T) {
 	k := newTalk(t)
-	load := &loadRequest{Library: library(t).Path, Model: identity(t, []int64{-1}, tensor.Float32), ExtraOutputs: []string{"in_float32"},
-		Options: sessionOptions{Threads: 1, Profile: filepath.Join(t.TempDir(), "p"), Entries: map[string]string{"session.use_env_allocators": "0"}}}
+	load := &loadRequest{
+		Library: library(t).Path, Model: identity(t, []int64{-1}, tensor.Float32), ExtraOutputs: []string{"in_float32"},
+		Options: sessionOptions{Threads: 1, Profile: filepath.Join(t.TempDir(), "p"), Entries: map[string]string{"session.use_env_allocators": "0"}},
+	}
 	if a := k.ask(request{Op: opLoad, Load: load}); a.Error != nil || len(a.Outputs) != 2 {
 		t.Fatalf("load: %+v", a)
 	}

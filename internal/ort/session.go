@@ -58,8 +58,10 @@ func Open(ctx context.Context, lib Library, model string, o Options) (*Session, 
 	if err := s.start(ctx); err != nil {
 		return nil, err
 	}
-	l := &loadRequest{Library: lib.Path, Model: path, ExtraOutputs: o.ExtraOutputs, MemoryMB: o.MemoryMB,
-		Options: sessionOptions{Threads: o.threads(), Level: o.GraphOptimization, Entries: o.ConfigEntries}}
+	l := &loadRequest{
+		Library: lib.Path, Model: path, ExtraOutputs: o.ExtraOutputs, MemoryMB: o.MemoryMB,
+		Options: sessionOptions{Threads: o.threads(), Level: o.GraphOptimization, Entries: o.ConfigEntries},
+	}
 	if o.ProfileDir != "" {
 		l.Options.Profile = filepath.Join(o.ProfileDir, "profile")
 	}

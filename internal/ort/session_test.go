@@ -38,7 +38,8 @@ func identity(t testing.TB, dims []int64, types ...tensor.DType) string {
 	g := &onnxpb.GraphProto{Name: proto.String("g")}
 	info := func(name string, d tensor.DType) *onnxpb.ValueInfoProto {
 		return &onnxpb.ValueInfoProto{Name: proto.String(name), Type: &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{
-			TensorType: &onnxpb.TypeProto_Tensor{ElemType: proto.Int32(elementCode(d)), Shape: &shape}}}}
+			TensorType: &onnxpb.TypeProto_Tensor{ElemType: proto.Int32(elementCode(d)), Shape: &shape},
+		}}}
 	}
 	for _, d := range types {
 		in, out := "in_"+string(d), "out_"+string(d)
@@ -124,12 +125,17 @@ func TestAModelWithoutInputsRuns(t *testing.T) {
 	if out := infer(t, s, feed); len(out) == 0 {
 		t.Error("no output")
 	}
-	g := &onnxpb.GraphProto{Name: proto.String("g"),
+	g := &onnxpb.GraphProto{
+		Name: proto.String("g"),
 		Node: []*onnxpb.NodeProto{{OpType: proto.String("Constant"), Output: []string{"y"}, Attribute: []*onnxpb.AttributeProto{{
-			Name: proto.String("value_float"), Type: onnxpb.AttributeProto_FLOAT.Enum(), F: proto.Float32(2.5)}}}},
-		Output: []*onnxpb.ValueInfoProto{{Name: proto.String("y")}}}
-	s = open(t, writeModel(t, &onnxpb.ModelProto{IrVersion: proto.Int64(10), Graph: g,
-		OpsetImport: []*onnxpb.OperatorSetIdProto{{Version: proto.Int64(21)}}}), Options{})
+			Name: proto.String("value_float"), Type: onnxpb.AttributeProto_FLOAT.Enum(), F: proto.Float32(2.5),
+		}}}},
+		Output: []*onnxpb.ValueInfoProto{{Name: proto.String("y")}},
+	}
+	s = open(t, writeModel(t, &onnxpb.ModelProto{
+		IrVersion: proto.Int64(10), Graph: g,
+		OpsetImport: []*onnxpb.OperatorSetIdProto{{Version: proto.Int64(21)}},
+	}), Options{})
 	if out := infer(t, s, nil); len(out) != 1 || out[0].Float64At(0) != 2.5 || len(out[0].Shape) != 0 {
 		t.Errorf("outputs = %v", out)
 	}
@@ -204,12 +210,18 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 		hint  string
 	}{
 		"a token beyond the vocabulary": {
-			[]string{"r05-token-ids", "model.onnx"}, []string{"r05-token-ids", "feed_vocab_hit.npz"}, failure.Usage,
-			[]string{"index 10", "table of 10 rows", "Gather node"}, "inputs[].range: [0, 9]",
+			[]string{"r05-token-ids", "model.onnx"},
+			[]string{"r05-token-ids", "feed_vocab_hit.npz"},
+			failure.Usage,
+			[]string{"index 10", "table of 10 rows", "Gather node"},
+			"inputs[].range: [0, 9]",
 		},
 		"a type id beyond its table": {
-			[]string{"r05-token-ids", "model.onnx"}, []string{"r05-token-ids", "feed_type_hit.npz"}, failure.Usage,
-			[]string{"index 7", "table of 2 rows"}, "inputs[].range: [0, 1]",
+			[]string{"r05-token-ids", "model.onnx"},
+			[]string{"r05-token-ids", "feed_type_hit.npz"},
+			failure.Usage,
+			[]string{"index 7", "table of 2 rows"},
+			"inputs[].range: [0, 1]",
 		},
 		"an IR version to come": {
 			[]string{"o14-not-a-model", "newest_onnx_defaults.onnx"}, nil, failure.Model, []string{"IR 14, onnxruntime "}, "IR version",
@@ -381,20 +393,25 @@ func endless(t testing.TB) string {
 	t.Helper()
 	scalar := func(name string, d tensor.DType) *onnxpb.ValueInfoProto {
 		return &onnxpb.ValueInfoProto{Name: proto.String(name), Type: &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{
-			TensorType: &onnxpb.TypeProto_Tensor{ElemType: proto.Int32(elementCode(d)), Shape: &onnxpb.TensorShapeProto{}}}}}
+			TensorType: &onnxpb.TypeProto_Tensor{ElemType: proto.Int32(elementCode(d)), Shape: &onnxpb.TensorShapeProto{}},
+		}}}
 	}
 	node := func(op string, in, out []string, attributes ...*onnxpb.AttributeProto) *onnxpb.NodeProto {
 		return &onnxpb.NodeProto{OpType: proto.String(op), Input: in, Output: out, Attribute: attributes}
 	}
-	body := &onnxpb.GraphProto{Name: proto.String("body"),
+	body := &onnxpb.GraphProto{
+		Name:   proto.String("body"),
 		Input:  []*onnxpb.ValueInfoProto{scalar("i", tensor.Int64), scalar("c", tensor.Bool), scalar("s", tensor.Float32)},
 		Output: []*onnxpb.ValueInfoProto{scalar("c2", tensor.Bool), scalar("s2", tensor.Float32)},
-		Node:   []*onnxpb.NodeProto{node("Identity", []string{"c"}, []string{"c2"}), node("Add", []string{"s", "s"}, []string{"s2"})}}
-	g := &onnxpb.GraphProto{Name: proto.String("g"),
+		Node:   []*onnxpb.NodeProto{node("Identity", []string{"c"}, []string{"c2"}), node("Add", []string{"s", "s"}, []string{"s2"})},
+	}
+	g := &onnxpb.GraphProto{
+		Name:   proto.String("g"),
 		Input:  []*onnxpb.ValueInfoProto{scalar("trips", tensor.Int64), scalar("x", tensor.Float32)},
 		Output: []*onnxpb.ValueInfoProto{scalar("y", tensor.Float32)},
 		Node: []*onnxpb.NodeProto{node("Loop", []string{"trips", "", "x"}, []string{"y"},
-			&onnxpb.AttributeProto{Name: proto.String("body"), Type: onnxpb.AttributeProto_GRAPH.Enum(), G: body})}}
+			&onnxpb.AttributeProto{Name: proto.String("body"), Type: onnxpb.AttributeProto_GRAPH.Enum(), G: body})},
+	}
 	return writeModel(t, &onnxpb.ModelProto{IrVersion: proto.Int64(10), Graph: g, OpsetImport: []*onnxpb.OperatorSetIdProto{{Version: proto.Int64(21)}}})
 }
 

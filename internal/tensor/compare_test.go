@@ -320,7 +320,9 @@ func checkAgainstSlow(t *testing.T, ref, got Tensor, rule Rule) {
 		name      string
 		want, got int64
 	}{
-		{"finite", want.finite, c.Finite}, {"breaches", want.breaches, c.Breaches}, {"not finite", want.nonFinite, c.NonFinite},
+		{"finite", want.finite, c.Finite},
+		{"breaches", want.breaches, c.Breaches},
+		{"not finite", want.nonFinite, c.NonFinite},
 		{"cosines", want.cosines, c.Cosines},
 	}
 	for _, x := range ints {
@@ -340,8 +342,11 @@ func checkAgainstSlow(t *testing.T, ref, got Tensor, rule Rule) {
 		want, got float64
 		rel       float64
 	}{
-		{"max abs", want.maxAbs, c.MaxAbs, 0}, {"mean abs", want.meanAbs, c.MeanAbs, 1e-12}, {"rmse", want.rmse, c.RMSE, 1e-12},
-		{"max rel", want.maxRel, c.MaxRel, 0}, {"top1", want.top1, c.Top1, 0},
+		{"max abs", want.maxAbs, c.MaxAbs, 0},
+		{"mean abs", want.meanAbs, c.MeanAbs, 1e-12},
+		{"rmse", want.rmse, c.RMSE, 1e-12},
+		{"max rel", want.maxRel, c.MaxRel, 0},
+		{"top1", want.top1, c.Top1, 0},
 	}
 	if want.cosines > 0 {
 		floats = append(floats, struct {

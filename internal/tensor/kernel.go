@@ -123,8 +123,10 @@ func (c *comparer) floats(sample int, ref, got Tensor) {
 	found := make([]partial, blocks)
 	var mu sync.Mutex
 	c.parallel(blocks, func(next func() (int, bool)) {
-		w := &worker{ref: ref, got: got, rule: c.rule, l: l, hist: make([]int64, histSize),
-			narrow: ref.DType != Float64 && got.DType != Float64}
+		w := &worker{
+			ref: ref, got: got, rule: c.rule, l: l, hist: make([]int64, histSize),
+			narrow: ref.DType != Float64 && got.DType != Float64,
+		}
 		for b, ok := next(); ok; b, ok = next() {
 			found[b] = w.block(int64(b) * l.block)
 		}

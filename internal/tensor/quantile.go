@@ -101,8 +101,10 @@ func (b bucket) split(hist []int64, shift uint) []bucket {
 			k++
 		}
 		if k > 0 {
-			out = append(out, bucket{shift: shift, prefix: b.prefix<<(b.shift-shift) | uint64(i),
-				below: below, count: n, ranks: ranks[:k]})
+			out = append(out, bucket{
+				shift: shift, prefix: b.prefix<<(b.shift-shift) | uint64(i),
+				below: below, count: n, ranks: ranks[:k],
+			})
 			ranks = ranks[k:]
 		}
 		below += n

@@ -55,24 +55,28 @@ func TestABakedBatchIsCaughtAndNamed(t *testing.T) {
 		detail string
 	}{
 		"four rows whatever comes in": {
-			"reshape.onnx", rowMeans, []int64{1, 4, 8},
+			"reshape.onnx", rowMeans,
+			[]int64{1, 4, 8},
 			[]string{
 				"within-tolerance y@min fail", "within-tolerance y@opt pass", "within-tolerance y@max fail", "shapes y@ fail",
 			},
 			"y: batch 8 gives [4,1], expected [8,1]",
 		},
 		"right only up to the traced size": {
-			"firstfour.onnx", rowMeans, []int64{1, 4, 8},
+			"firstfour.onnx", rowMeans,
+			[]int64{1, 4, 8},
 			[]string{"within-tolerance y@min pass", "within-tolerance y@opt pass", "within-tolerance y@max fail", "shapes y@ fail"},
 			"y: batch 8 gives [4,1], expected [8,1]",
 		},
 		"right shapes, wrong values": {
-			"divisor.onnx", centred, []int64{1, 4, 8},
+			"divisor.onnx", centred,
+			[]int64{1, 4, 8},
 			[]string{"within-tolerance y@min fail", "within-tolerance y@opt pass", "within-tolerance y@max fail"},
 			"",
 		},
 		"hidden where every size is the traced one": {
-			"divisor.onnx", centred, []int64{4, 4, 4, 6},
+			"divisor.onnx", centred,
+			[]int64{4, 4, 4, 6},
 			[]string{"within-tolerance y@min pass", "within-tolerance y@off-profile fail"},
 			"",
 		},

@@ -85,8 +85,10 @@ func JudgeGraph(ctx context.Context, lib ort.Library, model string, ref *Referen
 		if c.Verdict, err = loadVerdict(ctx, err, &c); err != nil {
 			return report.Validation{}, nil, err
 		}
-		v := report.Validation{Stage: o.Stage, Candidate: "ONNX Runtime " + lib.Version, Reference: ref.Source, Precision: o.Precision,
-			Seed: ref.Seed, Points: []report.Point{}, Rows: []report.Comparison{}, Notes: []string{c.Detail}}
+		v := report.Validation{
+			Stage: o.Stage, Candidate: "ONNX Runtime " + lib.Version, Reference: ref.Source, Precision: o.Precision,
+			Seed: ref.Seed, Points: []report.Point{}, Rows: []report.Comparison{}, Notes: []string{c.Detail},
+		}
 		return v, []report.Check{c}, nil
 	}
 	defer session.Close()

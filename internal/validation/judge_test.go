@@ -131,7 +131,8 @@ func TestEachCheckPassesAndFails(t *testing.T) {
 			func(o *Options) {
 				o.Tolerance = func(string) report.Tolerance { return report.Tolerance{Atol: 1e9, TopK: &top} }
 			},
-			[]string{"top1 scores@min fail", "top1 scores@opt fail", "top1 scores@max fail"}, "",
+			[]string{"top1 scores@min fail", "top1 scores@opt fail", "top1 scores@max fail"},
+			"",
 		},
 		"an error at one size": {
 			answer(func(feed []tensor.Named) ([]tensor.Named, error) {
@@ -150,7 +151,8 @@ func TestEachCheckPassesAndFails(t *testing.T) {
 				}
 				return scores(feed)
 			}), nil,
-			[]string{"within-tolerance @opt broken", "within-tolerance @max broken"}, "was not run: an earlier run ended the runtime",
+			[]string{"within-tolerance @opt broken", "within-tolerance @max broken"},
+			"was not run: an earlier run ended the runtime",
 		},
 		"points out of reach are said, not asked": {
 			scores, func(o *Options) {

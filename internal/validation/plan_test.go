@@ -157,14 +157,16 @@ func TestIntegerRangesLookThroughNodesThatMoveValues(t *testing.T) {
 	}
 	int64s := func(name string) *onnxpb.ValueInfoProto {
 		return &onnxpb.ValueInfoProto{Name: proto.String(name), Type: &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{TensorType: &onnxpb.TypeProto_Tensor{
-			ElemType: proto.Int32(7), Shape: &onnxpb.TensorShapeProto{Dim: []*onnxpb.TensorShapeProto_Dimension{{Value: &onnxpb.TensorShapeProto_Dimension_DimParam{DimParam: "n"}}}}}}}}
+			ElemType: proto.Int32(7), Shape: &onnxpb.TensorShapeProto{Dim: []*onnxpb.TensorShapeProto_Dimension{{Value: &onnxpb.TensorShapeProto_Dimension_DimParam{DimParam: "n"}}}},
+		}}}}
 	}
 	float := &onnxpb.ValueInfoProto{Name: proto.String("f"), Type: &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{TensorType: &onnxpb.TypeProto_Tensor{ElemType: proto.Int32(1)}}}}
 	cast := node("Cast", "big", "wide")
 	cast.Attribute = []*onnxpb.AttributeProto{{Name: proto.String("to"), Type: onnxpb.AttributeProto_INT.Enum(), I: proto.Int64(1)}}
 	last := node("Gather", "side", "g3", "d")
 	last.Attribute = []*onnxpb.AttributeProto{{Name: proto.String("axis"), Type: onnxpb.AttributeProto_INT.Enum(), I: proto.Int64(-2)}}
-	g := &onnxpb.GraphProto{Name: proto.String("g"),
+	g := &onnxpb.GraphProto{
+		Name:  proto.String("g"),
 		Input: []*onnxpb.ValueInfoProto{int64s("a"), int64s("b"), int64s("c"), int64s("d"), int64s("e"), float},
 		Node: []*onnxpb.NodeProto{
 			node("Identity", "a", "a2"), node("Gather", "big", "g0", "a2"), node("Gather", "small", "g1", "a2"), // the smaller one decides

@@ -130,11 +130,13 @@ type runner struct {
 // that nothing can be said about the candidate: bad feeds, a missing capability,
 // or the end of ctx.
 func run(ctx context.Context, cand Candidate, ref *Reference, o Options) (*runs, error) {
-	r := &runner{ref: ref, cand: cand, o: o,
+	r := &runner{
+		ref: ref, cand: cand, o: o,
 		runs: &runs{
 			Format: runsFormat, Candidate: o.Candidate, Random: o.RandomNodes, dir: o.Dir,
 			Loose: o.LooseRepeat, AllowRandom: o.AllowRandom, Hardware: o.Hardware, Protocol: o.Protocol,
-		}}
+		},
+	}
 	for _, p := range ref.Points {
 		r.total += 2 * int64(len(p.Samples))
 	}

@@ -171,8 +171,10 @@ func (j *judgement) judgeTask() error {
 	if err != nil {
 		return err
 	}
-	j.v.Task = &report.Task{Metric: t.Metric, Samples: int(t.Count), Reference: report.Number(ref),
-		Candidate: report.Number(got), MaxDegradation: report.Number(t.MaxDegradation)}
+	j.v.Task = &report.Task{
+		Metric: t.Metric, Samples: int(t.Count), Reference: report.Number(ref),
+		Candidate: report.Number(got), MaxDegradation: report.Number(t.MaxDegradation),
+	}
 	c.Got = fmt.Sprintf("%s, reference %s, over %d samples", formatNumber(got), formatNumber(ref), t.Count)
 	c.Metrics = map[string]report.Number{t.Metric: report.Number(got), t.Metric + "_reference": report.Number(ref)}
 	c.Verdict = report.Fail

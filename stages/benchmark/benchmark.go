@@ -59,7 +59,8 @@ func (s *Stage) Spec() stage.Spec {
 	spec := stage.Spec{
 		Name: name, Version: 1, Title: "Measure latency and throughput",
 		In: []stage.In{
-			{Kind: artifact.ONNX, Optional: true}, {Kind: artifact.OptimizedONNX, Optional: true},
+			{Kind: artifact.ONNX, Optional: true},
+			{Kind: artifact.OptimizedONNX, Optional: true},
 			{Kind: artifact.PrecisionONNX, Optional: true},
 		},
 		Out: []artifact.Kind{artifact.BenchmarkReport},
@@ -163,9 +164,11 @@ func (s *Stage) graphs(in stage.Inputs) []Graph {
 func Checks(doc report.Benchmark) []report.Check {
 	var checks []report.Check
 	for _, m := range doc.Rows {
-		c := report.Check{ID: checkMeasured, Subject: report.Subject{Precision: m.Precision, Node: m.Row()},
+		c := report.Check{
+			ID: checkMeasured, Subject: report.Subject{Precision: m.Precision, Node: m.Row()},
 			Verdict: report.Pass, Want: "no request fails", Got: fmt.Sprintf("%d requests, %d failed", m.Requests, m.Errors),
-			Hardware: m.Device != cpu}
+			Hardware: m.Device != cpu,
+		}
 		if m.Errors > 0 {
 			c.Verdict = report.Fail
 			c.Detail = m.Notes[0]
@@ -179,8 +182,10 @@ func Checks(doc report.Benchmark) []report.Check {
 		if s.Verdict == report.Skip {
 			continue // asked for by nobody
 		}
-		checks = append(checks, report.Check{ID: checkMeasured, Subject: report.Subject{Node: s.Name}, Verdict: s.Verdict,
-			Want: "a measurement", Detail: s.Reason, Hardware: s.Verdict == report.Missing})
+		checks = append(checks, report.Check{
+			ID: checkMeasured, Subject: report.Subject{Node: s.Name}, Verdict: s.Verdict,
+			Want: "a measurement", Detail: s.Reason, Hardware: s.Verdict == report.Missing,
+		})
 	}
 	return checks
 }

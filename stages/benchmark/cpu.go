@@ -57,8 +57,10 @@ func ONNX(ctx context.Context, cfg *config.Config, lib ort.Library, g Graph, out
 			}
 			done++
 			if batch != int64(asked) && seen[batch] {
-				skipped = append(skipped, report.SkippedRow{Name: row, Verdict: report.Skip,
-					Reason: fmt.Sprintf("the batch of the model is fixed at %d, which is measured", batch)})
+				skipped = append(skipped, report.SkippedRow{
+					Name: row, Verdict: report.Skip,
+					Reason: fmt.Sprintf("the batch of the model is fixed at %d, which is measured", batch),
+				})
 				continue
 			}
 			r, err := measureRow(ctx, cfg, lib, g, feed, int(batch), workers, out)

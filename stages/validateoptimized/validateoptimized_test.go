@@ -39,8 +39,10 @@ func (inputs) All(artifact.Kind) []artifact.Artifact { return nil }
 // reference answers with row means at batch 1 and 8.
 func reference(t *testing.T) string {
 	t.Helper()
-	plan := validation.Plan{Inputs: []validation.Input{{Name: "x", DType: tensor.Float32, Batch: true, Rank: 2}}, Samples: 1, MinBatch: 1,
-		Points: []validation.Point{{Name: "min", Shapes: map[string][]int64{"x": {1, 8}}}, {Name: "max", Shapes: map[string][]int64{"x": {8, 8}}}}}
+	plan := validation.Plan{
+		Inputs: []validation.Input{{Name: "x", DType: tensor.Float32, Batch: true, Rank: 2}}, Samples: 1, MinBatch: 1,
+		Points: []validation.Point{{Name: "min", Shapes: map[string][]int64{"x": {1, 8}}}, {Name: "max", Shapes: map[string][]int64{"x": {8, 8}}}},
+	}
 	ref, err := validation.WriteFeeds(t.TempDir(), plan)
 	if err != nil {
 		t.Fatal(err)
