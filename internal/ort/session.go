@@ -261,7 +261,11 @@ func (s *Session) checkFeed(feed []tensor.Named) error {
 	for _, o := range s.optional {
 		delete(given, o.Name)
 	}
-	for name := range given {
+	for _, f := range feed {
+		name := f.Name
+		if _, unknown := given[name]; !unknown {
+			continue
+		}
 		return failure.New(failure.Usage, "run %s: the model has no input %q", filepath.Base(s.model), name).
 			With("inputs", "%v", s.inputs)
 	}

@@ -92,7 +92,7 @@ func JudgeGraph(ctx context.Context, lib ort.Library, model string, ref *Referen
 		return v, []report.Check{c}, nil
 	}
 	defer session.Close()
-	c.Verdict, c.Got = report.Pass, fmt.Sprintf("loaded in %.1f ms", session.LoadMs())
+	c.Verdict, c.Got, c.Seconds = report.Pass, "loaded", session.LoadMs()/1000
 	o.Candidate = session.Describe()
 	v, checks, err := Judge(ctx, Fed{session}, ref, o)
 	if err != nil {
