@@ -50,10 +50,11 @@ func largeModel(ctx context.Context, dir string) (*Large, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Large{Aim: 1 << 30, Steps: "open and check, facts (every weight is read), passes (equal weights are found), write with external data, open again"}
+	l := new(Large)
 	if err := json.Unmarshal([]byte(out), l); err != nil {
 		return nil, err
 	}
+	l.Aim, l.Steps = 1<<30, "open and check, facts (every weight is read), passes (equal weights are found), write with external data, open again"
 	l.Held = l.PeakRSS <= l.Aim
 	return l, nil
 }

@@ -177,24 +177,34 @@ func openRegular(dir, loc string) (*os.File, error) {
 	return f, nil
 }
 
+// rawBytes returns the bytes of a tensor whose data is in its message, as
+// raw_data holds them. They must not be changed. It fails for strings.
+func (m *Model) rawBytes(t *onnxpb.TensorProto) ([]byte, error) {
+	if raw := t.GetRawData(); len(raw) > 0 {
+		if err := m.checkData("", t); err != nil {
+			return nil, located(err, m.Path)
+		}
+		return raw, nil
+	}
+	d, err := m.TensorData(t)
+	if err != nil {
+		return nil, err
+	}
+	if d.Strings != nil {
+		return nil, failure.New(failure.Model, "read %s: strings have no raw bytes", tensorName("", t))
+	}
+	return d.Data, nil
+}
+
 // TensorReader returns the tensor's bytes as raw_data would hold them, without
 // loading large ones. It fails for strings.
 func (m *Model) TensorReader(t *onnxpb.TensorProto) (*io.SectionReader, error) {
 	if t.GetDataLocation() != onnxpb.TensorProto_EXTERNAL {
-		if raw := t.GetRawData(); len(raw) > 0 {
-			if err := m.checkData("", t); err != nil {
-				return nil, located(err, m.Path)
-			}
-			return io.NewSectionReader(bytes.NewReader(raw), 0, int64(len(raw))), nil
-		}
-		d, err := m.TensorData(t)
+		b, err := m.rawBytes(t)
 		if err != nil {
 			return nil, err
 		}
-		if d.Strings != nil {
-			return nil, failure.New(failure.Model, "read %s: strings have no raw bytes", tensorName("", t))
-		}
-		return io.NewSectionReader(bytes.NewReader(d.Data), 0, int64(len(d.Data))), nil
+		return io.NewSectionReader(bytes.NewReader(b), 0, int64(len(b))), nil
 	}
 	s, err := m.spanOf("", t)
 	if err != nil {

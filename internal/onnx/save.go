@@ -184,11 +184,11 @@ func (w *writer) failed(err error) error {
 // from file to file, which the kernel does without bringing it here.
 func (w *writer) copy(to *os.File, t *onnxpb.TensorProto) error {
 	if t.GetDataLocation() != onnxpb.TensorProto_EXTERNAL {
-		r, err := w.model.TensorReader(t)
+		d, err := w.model.rawBytes(t)
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(to, r)
+		_, err = to.Write(d)
 		return err
 	}
 	s, err := w.model.spanOf("", t)

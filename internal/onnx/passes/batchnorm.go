@@ -3,9 +3,12 @@ package passes
 import (
 	"encoding/binary"
 	"math"
+	"runtime"
 
+	"github.com/trtship/trtship/internal/onnx"
 	"github.com/trtship/trtship/internal/onnx/graph"
 	"github.com/trtship/trtship/internal/onnx/onnxpb"
+	"golang.org/x/sync/errgroup"
 )
 
 // BatchNorm folds a BatchNormalization in inference mode into the Conv or
@@ -18,55 +21,77 @@ func (BatchNorm) Name() string { return "fuse-batchnorm" }
 
 // Apply implements Pass.
 func (BatchNorm) Apply(m *graph.Module) (int, error) {
-	changed := 0
+	var found []*folding
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
-			if n.Removed || !n.Standard("BatchNormalization") || len(n.In) != 5 || n.In[0] == nil || n.Output(0) == nil {
-				continue
+			if f := foldingOf(n); f != nil {
+				m.Made += onnx.TensorBytes(f.conv.In[1].Init)
+				found = append(found, f)
 			}
-			ok, err := fuseBatchNorm(n)
-			if err != nil {
-				return changed, err
-			}
-			if ok {
-				changed++
-			}
+		}
+	}
+	// Weights are read and scaled side by side; the graph changes afterwards, in order.
+	var work errgroup.Group
+	work.SetLimit(runtime.GOMAXPROCS(0))
+	for _, f := range found {
+		work.Go(func() error { return f.compute(m) })
+	}
+	if err := work.Wait(); err != nil {
+		return 0, err
+	}
+	changed := 0
+	for _, f := range found {
+		if f.weights != nil && f.apply() {
+			changed++
 		}
 	}
 	return changed, nil
 }
 
-func fuseBatchNorm(bn *graph.Node) (bool, error) {
-	conv := bn.In[0].Def
-	if conv == nil || conv.Graph != bn.Graph || !conv.Standard("Conv", "ConvTranspose") || bn.In[0].OnlyUser() != bn || !bn.InferenceBatchNorm() {
-		return false, nil
+// folding is a BatchNormalization that may go into a convolution, and what the
+// convolution then gets.
+type folding struct {
+	conv, bn        *graph.Node
+	weights, shifts *onnxpb.TensorProto // nil if the numbers do not allow it
+}
+
+// foldingOf returns the folding of n, or nil if there is none.
+func foldingOf(n *graph.Node) *folding {
+	if n.Removed || !n.Standard("BatchNormalization") || len(n.In) != 5 || n.In[0] == nil || n.Output(0) == nil || !n.InferenceBatchNorm() {
+		return nil
 	}
-	for _, o := range bn.Out[1:] {
+	conv := n.In[0].Def
+	if conv == nil || conv.Graph != n.Graph || !conv.Standard("Conv", "ConvTranspose") || n.In[0].OnlyUser() != n {
+		return nil
+	}
+	for _, o := range n.Out[1:] {
 		if o != nil && o.Used() {
-			return false, nil
+			return nil
 		}
 	}
-	w := conv.Input(1)
-	bias := conv.Input(2)
-	if !w.Constant() || (bias != nil && !bias.Constant()) {
-		return false, nil
+	w, bias, m := conv.Input(1), conv.Input(2), n.Graph.Module
+	if !w.Constant() || (bias != nil && !bias.Constant()) || !foldable(w) || m.Made+onnx.TensorBytes(w.Init) > maxMade {
+		return nil
 	}
-	m := bn.Graph.Module
-	if m.Made+int64(len(w.Init.GetRawData())) > maxMade || !foldable(w) {
-		return false, nil
-	}
-	f, ok, err := readFusion(m, conv, bn)
+	return &folding{conv: conv, bn: n}
+}
+
+// compute works out the new weights. It changes nothing of the graph.
+func (f *folding) compute(m *graph.Module) error {
+	numbers, ok, err := readFusion(m, f.conv, f.bn)
 	if err != nil || !ok {
-		return false, err
+		return err
 	}
-	weights, shift := f.apply()
-	if weights == nil {
-		return false, nil
-	}
-	m.Made += int64(len(weights.GetRawData()))
-	conv.SetInput(1, bn.Graph.AddInit(w.Name+"_bn", weights))
-	conv.SetInput(2, bn.Graph.AddInit(bn.Out[0].Name+"_bias", shift))
-	return bn.Bypass(bn.In[0]), nil
+	f.weights, f.shifts = numbers.apply()
+	return nil
+}
+
+// apply gives the convolution its new weights and takes the other node out.
+func (f *folding) apply() bool {
+	g, w := f.bn.Graph, f.conv.In[1]
+	f.conv.SetInput(1, g.AddInit(w.Name+"_bn", f.weights))
+	f.conv.SetInput(2, g.AddInit(f.bn.Out[0].Name+"_bias", f.shifts))
+	return f.bn.Bypass(f.bn.In[0])
 }
 
 func foldable(w *graph.Value) bool {
