@@ -26,11 +26,15 @@ var result = element{optional: []string{"type", "message"}, text: true}
 
 var jenkins = map[string]element{
 	"testsuites": {optional: []string{"name", "time", "tests", "failures", "errors"}, children: []string{"testsuite"}},
-	"testsuite": {required: []string{"name", "tests", "failures", "errors"},
+	"testsuite": {
+		required: []string{"name", "tests", "failures", "errors"},
 		optional: []string{"group", "time", "skipped", "timestamp", "hostname", "id", "package", "file", "log", "url"},
-		children: []string{"testsuite", "properties", "testcase", "system-out", "system-err"}},
-	"testcase": {required: []string{"name"}, optional: []string{"time", "classname", "group"},
-		children: []string{"skipped", "error", "failure", "system-out", "system-err"}},
+		children: []string{"testsuite", "properties", "testcase", "system-out", "system-err"},
+	},
+	"testcase": {
+		required: []string{"name"}, optional: []string{"time", "classname", "group"},
+		children: []string{"skipped", "error", "failure", "system-out", "system-err"},
+	},
 	"properties": {children: []string{"property"}},
 	"property":   {required: []string{"name", "value"}},
 	"skipped":    result, "error": result, "failure": result,

@@ -60,10 +60,12 @@ func hostileView() report.View {
 	r := hostile()
 	evil := r.Stages[0].Reason
 	one := report.Number(1.2)
-	return report.View{Report: r, Baseline: hostile(), Gate: &report.Gate{Verdict: report.Fail, ExitCode: 6, Notes: []string{evil},
+	return report.View{Report: r, Baseline: hostile(), Gate: &report.Gate{
+		Verdict: report.Fail, ExitCode: 6, Notes: []string{evil},
 		Reasons:  []report.Reason{{Check: evil, Subject: report.Subject{Node: evil}, Verdict: report.Fail, Text: evil, Hint: evil, Line: 4}},
 		Baseline: &report.Baseline{RunID: evil, Commit: evil, Source: evil, Differences: []string{evil}},
-		Deltas:   []report.Delta{{Row: evil, Metric: evil, Base: &one, Head: &one, Ratio: &one, Low: &one, High: &one, Change: report.Regressed, Detail: evil}}}}
+		Deltas:   []report.Delta{{Row: evil, Metric: evil, Base: &one, Head: &one, Ratio: &one, Low: &one, High: &one, Change: report.Regressed, Detail: evil}},
+	}}
 }
 
 // rendered turns Markdown into HTML as GitHub's dialect is read.

@@ -92,8 +92,10 @@ func (v View) textValidations(o TextOptions, paint func(Verdict, string) string)
 				continue
 			}
 			seen[row.Output] = true
-			t.AppendRow(table.Row{oneLine(val.Label()), clip(oneLine(row.Output), 40), oneLine(row.Point), row.Elements, row.Breaches,
-				formatMetric(row, "max_abs"), formatMetric(row, "cosine_min"), formatTolerance(row.Tolerance), paint(row.Verdict, string(row.Verdict))})
+			t.AppendRow(table.Row{
+				oneLine(val.Label()), clip(oneLine(row.Output), 40), oneLine(row.Point), row.Elements, row.Breaches,
+				formatMetric(row, "max_abs"), formatMetric(row, "cosine_min"), formatTolerance(row.Tolerance), paint(row.Verdict, string(row.Verdict)),
+			})
 		}
 	}
 	return t.Render() + "\n\n"

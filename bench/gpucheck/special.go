@@ -61,8 +61,10 @@ func locateOverflow(ctx context.Context, e *env) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	row := Row{Area: "locate", Subject: "overflow in one of 48 nodes, fp16", Verdict: fail, Detail: "nothing was found",
-		Figures: map[string]report.Number{"builds": report.Number(builds), "limit": report.Number(locate.Limit(2 * products))}}
+	row := Row{
+		Area: "locate", Subject: "overflow in one of 48 nodes, fp16", Verdict: fail, Detail: "nothing was found",
+		Figures: map[string]report.Number{"builds": report.Number(builds), "limit": report.Number(locate.Limit(2 * products))},
+	}
 	want := fmt.Sprintf("matmul_%d", culprit)
 	if found != nil {
 		row.Detail = fmt.Sprintf("%s after %d builds of at most %d, want %s", found.Node, builds, found.Limit, want)
@@ -78,8 +80,10 @@ func locateOverflow(ctx context.Context, e *env) ([]Row, error) {
 	if err != nil {
 		return []Row{row}, err
 	}
-	fix := Row{Area: "keep_fp32", Subject: "overflow in one of 48 nodes, fp16", Verdict: pass,
-		Detail: fmt.Sprintf("the engine holds with %v in float32", repaired.Keep)}
+	fix := Row{
+		Area: "keep_fp32", Subject: "overflow in one of 48 nodes, fp16", Verdict: pass,
+		Detail: fmt.Sprintf("the engine holds with %v in float32", repaired.Keep),
+	}
 	if after != nil || len(repaired.Keep) == 0 {
 		fix.Verdict, fix.Detail = fail, fmt.Sprintf("with %v in float32 the engine still leaves the tolerance", repaired.Keep)
 	}
@@ -147,8 +151,10 @@ func changes(ctx context.Context, e *env) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	row := Row{Area: "benchmark ab", Subject: "an engine against itself, 100 times", Verdict: pass, Figures: figures,
-		Detail: fmt.Sprintf("%d of 100 are the same, want at least 97", same)}
+	row := Row{
+		Area: "benchmark ab", Subject: "an engine against itself, 100 times", Verdict: pass, Figures: figures,
+		Detail: fmt.Sprintf("%d of 100 are the same, want at least 97", same),
+	}
 	if same < 97 {
 		row.Verdict = fail
 	}
@@ -161,8 +167,10 @@ func changes(ctx context.Context, e *env) ([]Row, error) {
 		return []Row{row}, err
 	}
 	figures["independent_ratio"] = report.Number(ratio)
-	second := Row{Area: "benchmark ab", Subject: fmt.Sprintf("an engine that is %.1f %% slower, 20 times", 100*(ratio-1)), Verdict: pass, Figures: figures,
-		Detail: fmt.Sprintf("%d of 20 are found regressed, want at least 19", regressed)}
+	second := Row{
+		Area: "benchmark ab", Subject: fmt.Sprintf("an engine that is %.1f %% slower, 20 times", 100*(ratio-1)), Verdict: pass, Figures: figures,
+		Detail: fmt.Sprintf("%d of 20 are found regressed, want at least 19", regressed),
+	}
 	if regressed < 19 {
 		second.Verdict = fail
 	}

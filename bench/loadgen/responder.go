@@ -199,7 +199,8 @@ func (m *memory) grpc(c net.Conn) {
 	if _, err := r.Discard(len(http2.ClientPreface)); err != nil {
 		return
 	}
-	f := &frameConn{m: m, c: c, paths: map[uint32]string{},
+	f := &frameConn{
+		m: m, c: c, paths: map[uint32]string{},
 		headers: block(":status", "200", "content-type", "application/grpc"), trailer: block("grpc-status", "0"),
 		infer: wire(&tritonpb.ModelInferResponse{
 			ModelName: "memory", ModelVersion: "1", RawOutputContents: [][]byte{make([]byte, 64)},

@@ -182,8 +182,10 @@ func (j *judge) otherMode(then, now report.Measurement) {
 	if j.allowedToVanish(row) {
 		return
 	}
-	j.own(report.Check{ID: "gate/vanished", Subject: report.Subject{Node: row}, Verdict: report.Missing, Want: "a measurement in the baseline's mode", Got: detail,
-		Hint: "modes that differ are never compared; measure in both modes, or allow this row with allow-vanished"})
+	j.own(report.Check{
+		ID: "gate/vanished", Subject: report.Subject{Node: row}, Verdict: report.Missing, Want: "a measurement in the baseline's mode", Got: detail,
+		Hint: "modes that differ are never compared; measure in both modes, or allow this row with allow-vanished",
+	})
 }
 
 func (j *judge) gone(row, why string) {
@@ -191,8 +193,10 @@ func (j *judge) gone(row, why string) {
 		j.note("%s is gone, which allow-vanished permits.", row)
 		return
 	}
-	j.own(report.Check{ID: "gate/vanished", Subject: report.Subject{Node: row}, Verdict: report.Fail, Want: why, Got: "gone",
-		Hint: "a row that is no longer measured hides a regression; bring it back, or allow it by name with allow-vanished"})
+	j.own(report.Check{
+		ID: "gate/vanished", Subject: report.Subject{Node: row}, Verdict: report.Fail, Want: why, Got: "gone",
+		Hint: "a row that is no longer measured hides a regression; bring it back, or allow it by name with allow-vanished",
+	})
 }
 
 func p50(m report.Measurement) *report.Number {

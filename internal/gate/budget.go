@@ -49,9 +49,11 @@ func (j *judge) budget(b report.Budget) {
 // noQuantity is the check of a budget that nothing was measured for. That is a
 // gap, unless the run was allowed to do without hardware.
 func (j *judge) noQuantity(b report.Budget) report.Check {
-	c := report.Check{ID: "gate/budget", Subject: report.Subject{Node: strings.TrimSpace(b.Metric + " " + where(b.Where))}, Verdict: report.Missing,
+	c := report.Check{
+		ID: "gate/budget", Subject: report.Subject{Node: strings.TrimSpace(b.Metric + " " + where(b.Where))}, Verdict: report.Missing,
 		Want: limits(b), Got: "nothing was measured", Line: b.Line,
-		Hint: "correct gate.budgets[].where, or run the stage that measures it"}
+		Hint: "correct gate.budgets[].where, or run the stage that measures it",
+	}
 	if !j.required() && slices.Contains(j.unmeasured, "benchmark") {
 		c.Verdict, c.Got = report.Skip, "not measured: hardware is optional in this run"
 	}
@@ -74,8 +76,10 @@ func (j *judge) absolute(b report.Budget, q quantity) {
 	if b.Max == nil && b.Min == nil {
 		return
 	}
-	c := report.Check{ID: "gate/budget", Subject: report.Subject{Node: b.Metric + " " + q.row}, Verdict: report.Pass, Got: plain(q.value), Line: b.Line,
-		Metrics: map[string]report.Number{b.Metric: report.Number(q.value)}}
+	c := report.Check{
+		ID: "gate/budget", Subject: report.Subject{Node: b.Metric + " " + q.row}, Verdict: report.Pass, Got: plain(q.value), Line: b.Line,
+		Metrics: map[string]report.Number{b.Metric: report.Number(q.value)},
+	}
 	var want []string
 	// Written so that a NaN does not pass.
 	if b.Max != nil {

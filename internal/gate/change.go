@@ -58,8 +58,10 @@ func (j *judge) change(head, base report.Measurement, detail string) {
 		return
 	}
 	j.gate.Deltas = append(j.gate.Deltas, d)
-	c := report.Check{ID: "gate/latency", Subject: report.Subject{Node: d.Row}, Verdict: report.Pass,
-		Want: fmt.Sprintf("no rise of the median beyond %s", percent(float64(d.Margin))), Detail: d.Detail}
+	c := report.Check{
+		ID: "gate/latency", Subject: report.Subject{Node: d.Row}, Verdict: report.Pass,
+		Want: fmt.Sprintf("no rise of the median beyond %s", percent(float64(d.Margin))), Detail: d.Detail,
+	}
 	if d.Ratio != nil {
 		c.Got = signed(float64(*d.Ratio) - 1)
 		c.Metrics = map[string]report.Number{"ratio": *d.Ratio}

@@ -157,8 +157,10 @@ func (j *judge) note(format string, args ...any) {
 // of itself than its checks do.
 func (j *judge) evidence() {
 	if j.passed == 0 {
-		j.own(report.Check{ID: "gate/evidence", Verdict: report.Missing, Want: "at least one check that passed", Got: "none",
-			Hint: "a run in which nothing ran lets nothing through"})
+		j.own(report.Check{
+			ID: "gate/evidence", Verdict: report.Missing, Want: "at least one check that passed", Got: "none",
+			Hint: "a run in which nothing ran lets nothing through",
+		})
 		return
 	}
 	if v := j.head.Verdict; len(j.gate.Reasons) == 0 && (worse(v, report.Missing) || v == report.Inconclusive) {
@@ -174,8 +176,10 @@ func (j *judge) baseline() {
 	if j.base == nil {
 		j.gate.Baseline = &report.Baseline{Source: "none"}
 		if j.o.RequireBaseline {
-			j.own(report.Check{ID: "gate/baseline", Verdict: report.Missing, Want: "a baseline", Got: "none",
-				Hint: "run the workflow on the base branch first, or leave require-baseline off for the first run"})
+			j.own(report.Check{
+				ID: "gate/baseline", Verdict: report.Missing, Want: "a baseline", Got: "none",
+				Hint: "run the workflow on the base branch first, or leave require-baseline off for the first run",
+			})
 		}
 		return
 	}
@@ -189,8 +193,10 @@ func (j *judge) baseline() {
 	b.Comparable = len(b.Differences) == 0
 	j.gate.Baseline = b
 	if !b.Comparable {
-		c := report.Check{ID: "gate/baseline", Verdict: report.Skip, Want: "the same machine and tools", Got: strings.Join(b.Differences, "; "),
-			Hint: "compare with a run of the same GPU, driver and TensorRT"}
+		c := report.Check{
+			ID: "gate/baseline", Verdict: report.Skip, Want: "the same machine and tools", Got: strings.Join(b.Differences, "; "),
+			Hint: "compare with a run of the same GPU, driver and TensorRT",
+		}
 		if j.o.RequireBaseline {
 			c.Verdict = report.Missing
 		}

@@ -150,14 +150,18 @@ func (b *bench) prepare() {
 func (b *bench) run(t *testing.T, workflow, head, repo, artifacts string, docker bool) (string, error) {
 	t.Helper()
 	event := filepath.Join(t.TempDir(), "event.json")
-	text, err := json.Marshal(map[string]any{"action": "synchronize", "number": 7, "repository": map[string]any{"full_name": "owner/model", "default_branch": "main"},
-		"pull_request": map[string]any{"number": 7, "head": map[string]any{"sha": head, "ref": "f", "repo": map[string]any{"full_name": repo, "fork": repo != "owner/model"}}, "base": map[string]any{"sha": "b1", "ref": "main", "repo": map[string]any{"full_name": "owner/model"}}}})
+	text, err := json.Marshal(map[string]any{
+		"action": "synchronize", "number": 7, "repository": map[string]any{"full_name": "owner/model", "default_branch": "main"},
+		"pull_request": map[string]any{"number": 7, "head": map[string]any{"sha": head, "ref": "f", "repo": map[string]any{"full_name": repo, "fork": repo != "owner/model"}}, "base": map[string]any{"sha": "b1", "ref": "main", "repo": map[string]any{"full_name": "owner/model"}}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	write(t, event, string(text))
-	args := []string{"pull_request", "-W", workflow, "-e", event, "--pull=false", "-s", "GITHUB_TOKEN=act-token", "--env", "GITHUB_API_URL=" + b.apiURL, "--env", "GITHUB_REPOSITORY=owner/model",
-		"--artifact-server-path", artifacts, "--artifact-server-addr", "127.0.0.1", "--artifact-server-port", freePort(t), "--env", "GITHUB_RUN_ID=4242"}
+	args := []string{
+		"pull_request", "-W", workflow, "-e", event, "--pull=false", "-s", "GITHUB_TOKEN=act-token", "--env", "GITHUB_API_URL=" + b.apiURL, "--env", "GITHUB_REPOSITORY=owner/model",
+		"--artifact-server-path", artifacts, "--artifact-server-addr", "127.0.0.1", "--artifact-server-port", freePort(t), "--env", "GITHUB_RUN_ID=4242",
+	}
 	env := []string{"XDG_CACHE_HOME=" + cacheDir(t), "CI="}
 	if docker {
 		args = append(args, "-P", actLabel+"="+actRunner, "--network", "host", "--container-daemon-socket", "-", "--bind")
@@ -294,7 +298,8 @@ func (b *bench) startEngine(dir string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	sock := "unix://" + filepath.Join(dir, "docker.sock")
 	p, err := proc.Start(ctx, proc.Command{Path: path, Stdout: log, Stderr: log, Env: append(os.Environ(), "PATH="+os.Getenv("PATH")+":/usr/sbin:/sbin"), Args: []string{
-		"--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"), "-H", sock, "--pidfile", filepath.Join(dir, "pid"), "--iptables=false", "--bridge=none", "--ip-forward=false"}})
+		"--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"), "-H", sock, "--pidfile", filepath.Join(dir, "pid"), "--iptables=false", "--bridge=none", "--ip-forward=false",
+	}})
 	if err != nil {
 		cancel()
 		return err

@@ -55,9 +55,11 @@ func newStep(t *testing.T, r *report.Report) *step {
 			return github.Outcome{}, err
 		}
 		path := filepath.Join(run, "report.json")
-		return github.Outcome{Report: path, Dir: run, Repository: engine, Created: []string{filepath.Join(s.dir, ".trtship")},
+		return github.Outcome{
+			Report: path, Dir: run, Repository: engine, Created: []string{filepath.Join(s.dir, ".trtship")},
 			Lines:     map[string]int{"model": 1, "validation": 12, "tensorrt": 20},
-			Artifacts: []github.Artifact{{Kind: "engine", Label: "fp16", Dir: engine}}}, r.Write(path)
+			Artifacts: []github.Artifact{{Kind: "engine", Label: "fp16", Dir: engine}},
+		}, r.Write(path)
 	}
 	t.Cleanup(func() {
 		for _, v := range append(s.api.Snapshot().Violations, s.results.Violations...) {
@@ -109,8 +111,10 @@ func TestAGoodPullRequest(t *testing.T) {
 	}
 	o := s.outputs(t)
 	run := ".trtship/runs/2026-03-01_1a2b3c"
-	for k, want := range map[string]string{"verdict": "pass", "exit-code": "0", "run-id": "2026-03-01_1a2b3c", "report": run + "/report.json", "html": run + "/reports/report.html",
-		"junit": run + "/reports/junit.xml", "repository": ".trtship/store/engine", "baseline": "base-run"} {
+	for k, want := range map[string]string{
+		"verdict": "pass", "exit-code": "0", "run-id": "2026-03-01_1a2b3c", "report": run + "/report.json", "html": run + "/reports/report.html",
+		"junit": run + "/reports/junit.xml", "repository": ".trtship/store/engine", "baseline": "base-run",
+	} {
 		if o[k] != want {
 			t.Errorf("output %s is %q, want %q", k, o[k], want)
 		}
@@ -156,7 +160,8 @@ func TestABadPullRequestIsAnnotatedWhereItIsDecided(t *testing.T) {
 
 func TestAnnotationsFallBackToTheSectionOfTheStage(t *testing.T) {
 	v := report.View{Report: reporttest.Full(), Gate: &report.Gate{Reasons: []report.Reason{
-		{Check: "build/operators", Verdict: report.Missing, Text: "a"}, {Check: "served/x", Verdict: report.Broken, Text: "b", Hint: "do"}, {Check: "gate/vanished", Verdict: report.Fail, Text: "c"}}}}
+		{Check: "build/operators", Verdict: report.Missing, Text: "a"}, {Check: "served/x", Verdict: report.Broken, Text: "b", Hint: "do"}, {Check: "gate/vanished", Verdict: report.Fail, Text: "c"},
+	}}}
 	got := github.Annotations(v, "c.yaml", map[string]int{"model": 2, "tensorrt": 20})
 	want := []string{"served/x 2", "gate/vanished 2", "build/operators 20"}
 	for i, w := range want {

@@ -20,7 +20,8 @@ func TestGoldenOfWhatPeopleSeeInEverySituation(t *testing.T) {
 	for _, c := range reporttest.Cases() {
 		t.Run(c.Name, func(t *testing.T) {
 			v := report.View{Report: c.Report, Baseline: c.Baseline, Gate: gate.Judge(c.Report, c.Baseline, gate.Options{Source: c.Source}), Links: report.Links{
-				Run: "https://github.com/owner/model/actions/runs/99", Report: "https://github.com/owner/model/actions/runs/99#artifacts", Commit: "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}}
+				Run: "https://github.com/owner/model/actions/runs/99", Report: "https://github.com/owner/model/actions/runs/99#artifacts", Commit: "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+			}}
 			files, err := github.Renderings(v)
 			if err != nil {
 				t.Fatal(err)

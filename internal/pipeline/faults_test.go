@@ -168,8 +168,12 @@ func TestEveryFileOperationFails(t *testing.T) {
 		err   error
 		short bool
 	}{
-		{"ENOSPC", syscall.ENOSPC, false}, {"EIO", syscall.EIO, false}, {"EACCES", syscall.EACCES, false},
-		{"short write", syscall.ENOSPC, true}, {"EROFS", syscall.EROFS, false}, {"EMFILE", syscall.EMFILE, false},
+		{"ENOSPC", syscall.ENOSPC, false},
+		{"EIO", syscall.EIO, false},
+		{"EACCES", syscall.EACCES, false},
+		{"short write", syscall.ENOSPC, true},
+		{"EROFS", syscall.EROFS, false},
+		{"EMFILE", syscall.EMFILE, false},
 	}
 	tried, failures := map[string]int64{}, map[string]int64{}
 	for at := int64(1); at <= count.Count(); at++ {

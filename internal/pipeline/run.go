@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"time"
@@ -96,7 +95,6 @@ type runner struct {
 	results map[string]*result // by stage
 	notes   []string
 	started time.Time
-	log     io.Writer // of the stage that runs
 }
 
 // all goes through the stages. It returns why the run was interrupted.

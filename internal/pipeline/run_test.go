@@ -569,6 +569,7 @@ func (s *spy) StageStarted(i pipeline.StageInfo) { s.lines = append(s.lines, "st
 func (s *spy) StageFinished(r report.Stage) {
 	s.lines = append(s.lines, "end "+r.Name+" "+string(r.Verdict))
 }
+
 func (s *spy) StageProgress(name string, done, total int64, label string) {
 	s.lines = append(s.lines, "progress "+name+" "+label)
 }

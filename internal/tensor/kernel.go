@@ -31,7 +31,6 @@ type comparer struct {
 	sumAbs, sumSq float64
 	klSum         float64
 	agree         int64
-	first         int64
 	hist          []int64
 }
 

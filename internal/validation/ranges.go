@@ -31,10 +31,9 @@ func IntegerRanges(m *onnx.Model) []report.IntegerRange {
 
 // tracer knows who reads a value and which values are constant tables.
 type tracer struct {
-	readers  map[string][]reader
-	makers   map[string]*onnxpb.NodeProto
-	initial  map[string][]int64 // shapes of initializers and Constant nodes
-	visiting map[string]bool
+	readers map[string][]reader
+	makers  map[string]*onnxpb.NodeProto
+	initial map[string][]int64 // shapes of initializers and Constant nodes
 }
 
 type reader struct {

@@ -95,8 +95,10 @@ func brokenStage() *report.Report {
 	r := Full()
 	s := Stage(r, "validate")
 	s.Verdict, s.Reason = report.Broken, "ONNX Runtime crashed (SIGSEGV)"
-	s.Checks = []report.Check{{ID: "validate/session", Subject: report.Subject{Point: "max"}, Verdict: report.Broken, Want: "a session that answers", Got: "ONNX Runtime crashed (SIGSEGV) on model.onnx at max",
-		Detail: "\x1b[31mlast words of the child:\x1b[0m\n  split.cc:114 Split::Compute output 1\n  ]]> <script>alert(1)</script>\n  @everyone #1 ```\n  signal 11\x00\n", Hint: "the node Split_3 leaves out an optional output; ONNX Runtime crashes on it"}}
+	s.Checks = []report.Check{{
+		ID: "validate/session", Subject: report.Subject{Point: "max"}, Verdict: report.Broken, Want: "a session that answers", Got: "ONNX Runtime crashed (SIGSEGV) on model.onnx at max",
+		Detail: "\x1b[31mlast words of the child:\x1b[0m\n  split.cc:114 Split::Compute output 1\n  ]]> <script>alert(1)</script>\n  @everyone #1 ```\n  signal 11\x00\n", Hint: "the node Split_3 leaves out an optional output; ONNX Runtime crashes on it",
+	}}
 	for i := range r.Stages {
 		if i > 2 && r.Stages[i].Verdict == report.Pass {
 			r.Stages[i] = report.Stage{Name: r.Stages[i].Name, Verdict: report.Missing, Reason: "needs a validated graph", Hardware: r.Stages[i].Hardware}

@@ -44,24 +44,36 @@ func Full() *report.Report {
 	r := &report.Report{
 		Format: report.Format,
 		Tool:   report.Tool{Name: "trtship", Version: "1.0.0", Commit: "0123456789abcdef0123456789abcdef01234567"},
-		Run: report.Run{ID: "2026-03-01_1a2b3c", Started: time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC), Seconds: 312.4, Config: "trtship.yaml",
-			ConfigHash: "sha256:1111111111111111111111111111111111111111111111111111111111111111"},
-		Model: report.Model{Name: "digits", Kind: "module",
+		Run: report.Run{
+			ID: "2026-03-01_1a2b3c", Started: time.Date(2026, 3, 1, 9, 30, 0, 0, time.UTC), Seconds: 312.4, Config: "trtship.yaml",
+			ConfigHash: "sha256:1111111111111111111111111111111111111111111111111111111111111111",
+		},
+		Model: report.Model{
+			Name: "digits", Kind: "module",
 			Inputs: []report.Tensor{{Name: "image", DType: "float32", Dims: []string{"batch", "1", "8", "8"}}},
-			Output: []report.Tensor{{Name: "logits", DType: "float32", Dims: []string{"batch", "10"}}}},
-		Settings: report.Settings{Hardware: "required", Target: "tensorrt", Precisions: []string{"fp32", "fp16"}, Margin: 0.03,
+			Output: []report.Tensor{{Name: "logits", DType: "float32", Dims: []string{"batch", "10"}}},
+		},
+		Settings: report.Settings{
+			Hardware: "required", Target: "tensorrt", Precisions: []string{"fp32", "fp16"}, Margin: 0.03,
 			Tolerances: map[string]report.Tolerance{"onnx": {Atol: 1e-4, Rtol: 1e-3}, "fp32": {Atol: 1e-3, Rtol: 1e-3}, "fp16": {Atol: 1e-2, Rtol: 1e-2}},
-			Budgets:    []report.Budget{{Metric: "latency_p99_ms", Where: map[string]string{"precision": "fp16"}, Max: Number(5), Line: 41}}},
-		Environment: report.Environment{OS: "linux/amd64", CPU: "AMD EPYC 9554", Cores: 16,
+			Budgets:    []report.Budget{{Metric: "latency_p99_ms", Where: map[string]string{"precision": "fp16"}, Max: Number(5), Line: 41}},
+		},
+		Environment: report.Environment{
+			OS: "linux/amd64", CPU: "AMD EPYC 9554", Cores: 16,
 			Tools: map[string]string{"go": "1.26.8", "onnxruntime": "1.30.0", "tensorrt": "10.6.0", "torch": "2.11.0"},
 			GPUs:  []report.GPU{{Name: "NVIDIA H200", ComputeCapability: "9.0", MemoryBytes: 150754820096, Driver: "570.86.15", CUDA: "12.8"}},
-			Git:   &report.Git{Commit: "89abcdef0123456789abcdef0123456789abcdef"}},
+			Git:   &report.Git{Commit: "89abcdef0123456789abcdef0123456789abcdef"},
+		},
 		Verdict: report.Pass,
 	}
-	r.Inspection = &report.Inspection{Parameters: 54410, TrainableParameters: 54410, ParameterBytes: 217640, ActivationUpperBound: 1 << 20, Inputs: r.Model.Inputs, Outputs: r.Model.Output,
-		Operators: map[string]int{"Conv2d": 2, "Linear": 2, "ReLU": 3}, DTypes: map[string]int64{"float32": 54410}}
-	r.Optimize = &report.Optimization{NodesBefore: 17, NodesAfter: 11, BytesBefore: 221184, BytesAfter: 219136,
-		Passes: []report.PassResult{{Name: "eliminate-identity", Changed: 2, Removed: 2}, {Name: "fold-constants", Changed: 4, Removed: 4}, {Name: "merge-batchnorm", Dropped: "changes output logits at max"}}}
+	r.Inspection = &report.Inspection{
+		Parameters: 54410, TrainableParameters: 54410, ParameterBytes: 217640, ActivationUpperBound: 1 << 20, Inputs: r.Model.Inputs, Outputs: r.Model.Output,
+		Operators: map[string]int{"Conv2d": 2, "Linear": 2, "ReLU": 3}, DTypes: map[string]int64{"float32": 54410},
+	}
+	r.Optimize = &report.Optimization{
+		NodesBefore: 17, NodesAfter: 11, BytesBefore: 221184, BytesAfter: 219136,
+		Passes: []report.PassResult{{Name: "eliminate-identity", Changed: 2, Removed: 2}, {Name: "fold-constants", Changed: 4, Removed: 4}, {Name: "merge-batchnorm", Dropped: "changes output logits at max"}},
+	}
 	r.Validations = []report.Validation{
 		validation("validate", "", "ONNX Runtime 1.30.0, graph optimisation off", 3e-7, report.Tolerance{Atol: 1e-4, Rtol: 1e-3}),
 		validation("validate_optimized", "", "ONNX Runtime 1.30.0, graph optimisation off", 4e-7, report.Tolerance{Atol: 1e-4, Rtol: 1e-3}),
@@ -90,8 +102,10 @@ func Number(n float64) *report.Number {
 }
 
 func validation(stage, precision, candidate string, err float64, tol report.Tolerance) report.Validation {
-	v := report.Validation{Stage: stage, Precision: precision, Candidate: candidate, Reference: "PyTorch 2.11.0, eval mode", Seed: 0,
-		Stored: report.Stored{Reference: "reference-0a1b2c3d4e5f", Candidate: "outputs-" + fmt.Sprintf("%012x", len(stage)*1000+len(precision))}}
+	v := report.Validation{
+		Stage: stage, Precision: precision, Candidate: candidate, Reference: "PyTorch 2.11.0, eval mode", Seed: 0,
+		Stored: report.Stored{Reference: "reference-0a1b2c3d4e5f", Candidate: "outputs-" + fmt.Sprintf("%012x", len(stage)*1000+len(precision))},
+	}
 	for i, p := range []string{"min", "opt", "max", "off-profile"} {
 		batch := []int64{1, 8, 32, 5}[i]
 		v.Points = append(v.Points, report.Point{Name: p, Shapes: map[string][]int64{"image": {batch, 1, 8, 8}}, Samples: 4})
@@ -106,17 +120,23 @@ func Row(output, point string, shape []int64, maxAbs float64, tol report.Toleran
 	for _, d := range shape {
 		elements *= d
 	}
-	return report.Comparison{Output: output, Point: point, DType: "float32", Shape: shape, Elements: elements, Tolerance: tol, Verdict: report.Pass,
-		Metrics: map[string]report.Number{"max_abs": report.Number(maxAbs), "mean_abs": report.Number(maxAbs / 5), "max_rel": report.Number(maxAbs * 3), "rmse": report.Number(maxAbs / 4),
-			"p50": report.Number(maxAbs / 6), "p90": report.Number(maxAbs / 2), "p99": report.Number(maxAbs * 0.9), "psnr_db": 80, "cosine_min": report.Number(1 - maxAbs*maxAbs)},
-		Histogram: &report.Histogram{Edges: []report.Number{0, report.Number(maxAbs / 4), report.Number(maxAbs / 2), report.Number(maxAbs)}, Counts: []int64{elements / 2, elements / 4, elements - elements/2 - elements/4}}}
+	return report.Comparison{
+		Output: output, Point: point, DType: "float32", Shape: shape, Elements: elements, Tolerance: tol, Verdict: report.Pass,
+		Metrics: map[string]report.Number{
+			"max_abs": report.Number(maxAbs), "mean_abs": report.Number(maxAbs / 5), "max_rel": report.Number(maxAbs * 3), "rmse": report.Number(maxAbs / 4),
+			"p50": report.Number(maxAbs / 6), "p90": report.Number(maxAbs / 2), "p99": report.Number(maxAbs * 0.9), "psnr_db": 80, "cosine_min": report.Number(1 - maxAbs*maxAbs),
+		},
+		Histogram: &report.Histogram{Edges: []report.Number{0, report.Number(maxAbs / 4), report.Number(maxAbs / 2), report.Number(maxAbs)}, Counts: []int64{elements / 2, elements / 4, elements - elements/2 - elements/4}},
+	}
 }
 
 // measurement makes a row whose raw samples are log-normal around p50 ms.
 func measurement(backend, device, precision string, batch, concurrency int, mode string, p50 float64, seed uint64) report.Measurement {
 	rng := rand.New(rand.NewPCG(seed, 7))
-	m := report.Measurement{Backend: backend, Device: device, Precision: precision, Batch: batch, Concurrency: concurrency, Mode: mode, Requests: 200, Warmup: 20,
-		ColdMs: Number(p50 * 12), LoadMs: Number(85), PeakRSS: 312 << 20, Phases: map[string]report.Stats{}}
+	m := report.Measurement{
+		Backend: backend, Device: device, Precision: precision, Batch: batch, Concurrency: concurrency, Mode: mode, Requests: 200, Warmup: 20,
+		ColdMs: Number(p50 * 12), LoadMs: Number(85), PeakRSS: 312 << 20, Phases: map[string]report.Stats{},
+	}
 	if backend == "tensorrt" {
 		mem, size := int64(410<<20), int64(402112)
 		m.GPUMemory, m.EngineBytes, m.BuildSec = &mem, &size, Number(41.5)
@@ -173,9 +193,11 @@ func compared(r *report.Report, stage string, seconds float64) report.Stage {
 			continue
 		}
 		for _, row := range v.Rows {
-			s.Checks = append(s.Checks, report.Check{ID: stage + "/tolerance", Subject: report.Subject{Precision: v.Precision, Output: row.Output, Point: row.Point}, Verdict: row.Verdict,
+			s.Checks = append(s.Checks, report.Check{
+				ID: stage + "/tolerance", Subject: report.Subject{Precision: v.Precision, Output: row.Output, Point: row.Point}, Verdict: row.Verdict,
 				Want: fmt.Sprintf("|got-ref| <= %g + %g*|ref|", float64(row.Tolerance.Atol), float64(row.Tolerance.Rtol)), Got: fmt.Sprintf("max abs %.3g, %d of %d elements outside", float64(row.Metrics["max_abs"]), row.Breaches, row.Elements),
-				Metrics: map[string]report.Number{"max_abs": row.Metrics["max_abs"]}, Seconds: 0.1})
+				Metrics: map[string]report.Number{"max_abs": row.Metrics["max_abs"]}, Seconds: 0.1,
+			})
 		}
 	}
 	s.Verdict = report.Of(s.Checks)

@@ -132,9 +132,11 @@ func (s *Stage) one(ctx context.Context, e, reference artifact.Artifact, ref *va
 	if err != nil {
 		return nil, []report.Check{refused(err, subject)}, onlyOurs(err)
 	}
-	loads := report.Check{ID: checkLoads, Subject: subject, Verdict: report.Pass, Hardware: true,
+	loads := report.Check{
+		ID: checkLoads, Subject: subject, Verdict: report.Pass, Hardware: true,
 		Want: "TensorRT " + d.TensorRT + " on " + d.GPU, Got: fmt.Sprintf("loaded in %.1f ms", session.LoadMs),
-		Metrics: map[string]report.Number{"load_ms": report.Number(session.LoadMs)}}
+		Metrics: map[string]report.Number{"load_ms": report.Number(session.LoadMs)},
+	}
 	outputs, err := out.Scratch("outputs-" + precision)
 	if err != nil {
 		return nil, nil, err

@@ -229,8 +229,10 @@ func SecondaryLimited(w http.ResponseWriter, after time.Duration) {
 	w.Header().Set("Retry-After", strconv.Itoa(int(after.Seconds())))
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(http.StatusForbidden)
-	_ = json.NewEncoder(w).Encode(map[string]any{"message": "You have exceeded a secondary rate limit.",
-		"documentation_url": "https://docs.github.com/rest/overview/rate-limits-for-the-rest-api#about-secondary-rate-limits"})
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"message":           "You have exceeded a secondary rate limit.",
+		"documentation_url": "https://docs.github.com/rest/overview/rate-limits-for-the-rest-api#about-secondary-rate-limits",
+	})
 }
 
 func answer(w http.ResponseWriter, code int, v any) {
@@ -275,8 +277,10 @@ func (a *API) json(c Comment, issue int) map[string]any {
 	if strings.HasSuffix(c.Login, "[bot]") {
 		kind = "Bot"
 	}
-	return map[string]any{"id": c.ID, "body": c.Body, "user": map[string]any{"login": c.Login, "type": kind},
-		"html_url": fmt.Sprintf("https://github.com/%s/pull/%d#issuecomment-%d", a.Repository, issue, c.ID)}
+	return map[string]any{
+		"id": c.ID, "body": c.Body, "user": map[string]any{"login": c.Login, "type": kind},
+		"html_url": fmt.Sprintf("https://github.com/%s/pull/%d#issuecomment-%d", a.Repository, issue, c.ID),
+	}
 }
 
 func (a *API) listComments(w http.ResponseWriter, r *http.Request, issue int) {
@@ -309,8 +313,10 @@ func (a *API) body(w http.ResponseWriter, r *http.Request) (string, bool) {
 	if len(utf16.Encode([]rune(text))) > MaxBody || text == "" {
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		w.WriteHeader(http.StatusUnprocessableEntity)
-		_ = json.NewEncoder(w).Encode(map[string]any{"message": "Validation Failed",
-			"errors": []any{map[string]any{"resource": "IssueComment", "code": "unprocessable", "field": "data", "message": "Body is too long (maximum is 65536 characters)"}}})
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"message": "Validation Failed",
+			"errors":  []any{map[string]any{"resource": "IssueComment", "code": "unprocessable", "field": "data", "message": "Body is too long (maximum is 65536 characters)"}},
+		})
 		return "", false
 	}
 	return text, true
@@ -424,8 +430,10 @@ func (a *API) listArtifacts(w http.ResponseWriter, r *http.Request) {
 		if x.Fork {
 			head = 2
 		}
-		out = append(out, map[string]any{"id": x.ID, "name": x.Name, "size_in_bytes": len(x.Contents), "expired": x.Expired,
-			"workflow_run": map[string]any{"id": x.RunID, "repository_id": 1, "head_repository_id": head, "head_branch": "main", "head_sha": x.HeadSHA}})
+		out = append(out, map[string]any{
+			"id": x.ID, "name": x.Name, "size_in_bytes": len(x.Contents), "expired": x.Expired,
+			"workflow_run": map[string]any{"id": x.RunID, "repository_id": 1, "head_repository_id": head, "head_branch": "main", "head_sha": x.HeadSHA},
+		})
 	}
 	answer(w, http.StatusOK, map[string]any{"total_count": total, "artifacts": out})
 }

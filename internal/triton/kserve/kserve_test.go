@@ -378,8 +378,10 @@ func TestJSONAndBinaryForms(t *testing.T) {
 			}
 		})
 	}
-	head, raws, err := kserve.EncodeHTTP(kserve.Request{Model: "m", ID: "a", Priority: 2, QueueTimeout: 5, SequenceID: 7, SequenceEnd: true,
-		Inputs: []tensor.Named{{Name: "x", Tensor: tensor.Tensor{DType: tensor.Float32, Shape: []int64{0, 4}}}}, Outputs: []string{"y", "z"}}, kserve.Form{})
+	head, raws, err := kserve.EncodeHTTP(kserve.Request{
+		Model: "m", ID: "a", Priority: 2, QueueTimeout: 5, SequenceID: 7, SequenceEnd: true,
+		Inputs: []tensor.Named{{Name: "x", Tensor: tensor.Tensor{DType: tensor.Float32, Shape: []int64{0, 4}}}}, Outputs: []string{"y", "z"},
+	}, kserve.Form{})
 	want := `{"id":"a","parameters":{"binary_data_output":true,"timeout":5,"priority":2,"sequence_id":7,"sequence_start":false,"sequence_end":true},"inputs":[{"name":"x","datatype":"FP32","shape":[0,4],"parameters":{"binary_data_size":0}}],"outputs":[{"name":"y","parameters":{"binary_data":true}},{"name":"z","parameters":{"binary_data":true}}]}`
 	if err != nil || string(head) != want || len(raws) != 1 {
 		t.Errorf("%v\n%s", err, cmp.Diff(want, string(head)))
@@ -392,16 +394,26 @@ func TestRepliesAreUnderstood(t *testing.T) {
 		want         tensor.Tensor
 		err          string
 	}{
-		"NaN and infinities as Triton writes them": {body: `{"outputs":[{"name":"y","datatype":"FP32","shape":[3],"data":[NaN, Infinity, -Infinity]}]}`,
-			want: tensor.Tensor{DType: tensor.Float32, Shape: []int64{3}, Data: data(float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)))}},
-		"nested and flat are the same": {body: `{"outputs":[{"name":"y","datatype":"FP32","shape":[2,2],"data":[[1,2],[3,4]]}]}`,
-			want: tensor.Tensor{DType: tensor.Float32, Shape: []int64{2, 2}, Data: data[float32](1, 2, 3, 4)}},
-		"all digits of 64 bits": {body: `{"outputs":[{"name":"y","datatype":"INT64","shape":[1],"data":[9007199254740993]}]}`,
-			want: tensor.Tensor{DType: tensor.Int64, Shape: []int64{1}, Data: data[int64](9007199254740993)}},
-		"strings with escapes": {body: `{"outputs":[{"name":"y","datatype":"BYTES","shape":[1],"data":["a\u00e4\ud83d\ude00\n\\\/\b\f\r\t"]}]}`,
-			want: tensor.Tensor{DType: tensor.String, Shape: []int64{1}, Strings: []string{"a\u00e4\U0001f600\n\\/\b\f\r\t"}}},
-		"an output beside binary ones": {body: `{"outputs":[{"name":"j","datatype":"UINT8","shape":[1],"data":[9]},{"name":"y","datatype":"UINT8","shape":[2],"parameters":{"binary_data_size":2}}]}` + "\x05\x06", length: "json",
-			want: tensor.Tensor{DType: tensor.UInt8, Shape: []int64{1}, Data: []byte{9}}},
+		"NaN and infinities as Triton writes them": {
+			body: `{"outputs":[{"name":"y","datatype":"FP32","shape":[3],"data":[NaN, Infinity, -Infinity]}]}`,
+			want: tensor.Tensor{DType: tensor.Float32, Shape: []int64{3}, Data: data(float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)))},
+		},
+		"nested and flat are the same": {
+			body: `{"outputs":[{"name":"y","datatype":"FP32","shape":[2,2],"data":[[1,2],[3,4]]}]}`,
+			want: tensor.Tensor{DType: tensor.Float32, Shape: []int64{2, 2}, Data: data[float32](1, 2, 3, 4)},
+		},
+		"all digits of 64 bits": {
+			body: `{"outputs":[{"name":"y","datatype":"INT64","shape":[1],"data":[9007199254740993]}]}`,
+			want: tensor.Tensor{DType: tensor.Int64, Shape: []int64{1}, Data: data[int64](9007199254740993)},
+		},
+		"strings with escapes": {
+			body: `{"outputs":[{"name":"y","datatype":"BYTES","shape":[1],"data":["a\u00e4\ud83d\ude00\n\\\/\b\f\r\t"]}]}`,
+			want: tensor.Tensor{DType: tensor.String, Shape: []int64{1}, Strings: []string{"a\u00e4\U0001f600\n\\/\b\f\r\t"}},
+		},
+		"an output beside binary ones": {
+			body: `{"outputs":[{"name":"j","datatype":"UINT8","shape":[1],"data":[9]},{"name":"y","datatype":"UINT8","shape":[2],"parameters":{"binary_data_size":2}}]}` + "\x05\x06", length: "json",
+			want: tensor.Tensor{DType: tensor.UInt8, Shape: []int64{1}, Data: []byte{9}},
+		},
 		"a scalar":                   {body: `{"outputs":[{"name":"y","datatype":"BOOL","shape":[],"data":[true]}]}`, want: tensor.Tensor{DType: tensor.Bool, Shape: []int64{}, Data: []byte{1}}},
 		"too few elements":           {body: `{"outputs":[{"name":"y","datatype":"FP32","shape":[3],"data":[1]}]}`, err: "shape [3] has 3 elements, the server sent 1"},
 		"a number that does not fit": {body: `{"outputs":[{"name":"y","datatype":"INT8","shape":[1],"data":[300]}]}`, err: "out of range"},

@@ -1,7 +1,6 @@
 package lint_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -173,5 +172,5 @@ func compareWithServer(t *testing.T, repository string) {
 	if t.Failed() {
 		return
 	}
-	t.Log(fmt.Sprintf("%d models agree", len(entries)))
+	t.Logf("%d models agree", len(entries))
 }

@@ -188,8 +188,11 @@ func (m *model) complete() {
 		return err == nil
 	}
 	for _, k := range []struct{ backend, platform, file string }{
-		{"tensorrt", "tensorrt_plan", "model.plan"}, {"onnxruntime", "onnxruntime_onnx", "model.onnx"},
-		{"openvino", "", "model.xml"}, {"pytorch", "pytorch_libtorch", "model.pt"}, {"python", "", "model.py"},
+		{"tensorrt", "tensorrt_plan", "model.plan"},
+		{"onnxruntime", "onnxruntime_onnx", "model.onnx"},
+		{"openvino", "", "model.xml"},
+		{"pytorch", "pytorch_libtorch", "model.pt"},
+		{"python", "", "model.py"},
 	} {
 		if m.backend == "" && (k.platform != "" && m.format == k.platform || file == k.file || has(k.file)) {
 			m.backend = k.backend

@@ -161,8 +161,10 @@ func (l *linter) batch(m *model, sig triton.Signature, of string, r ruleSet) boo
 		}
 	}
 	if why, ok := sig.Batched(); !ok {
-		l.put(Finding{Rule: r.batch, Severity: Warning, Model: m.name, File: m.file, Pos: m.doc.At("max_batch_size"),
-			Text: fmt.Sprintf("max_batch_size is %d, and the first dimension may be no batch: %s", m.config.GetMaxBatchSize(), why), Hint: "set max_batch_size: 0"})
+		l.put(Finding{
+			Rule: r.batch, Severity: Warning, Model: m.name, File: m.file, Pos: m.doc.At("max_batch_size"),
+			Text: fmt.Sprintf("max_batch_size is %d, and the first dimension may be no batch: %s", m.config.GetMaxBatchSize(), why), Hint: "set max_batch_size: 0",
+		})
 	}
 	return true
 }

@@ -49,8 +49,13 @@ func newGRPCConn(c net.Conn, o Options) (conn, error) {
 	e := hpack.NewEncoder(&h)
 	e.SetMaxDynamicTableSize(0) // the block must not depend on what went before
 	for _, f := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", inferPath}, {":authority", o.Address},
-		{"content-type", "application/grpc"}, {"te", "trailers"}, {"user-agent", "trtship"},
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", inferPath},
+		{":authority", o.Address},
+		{"content-type", "application/grpc"},
+		{"te", "trailers"},
+		{"user-agent", "trtship"},
 	} {
 		if err := e.WriteField(hpack.HeaderField{Name: f[0], Value: f[1], Sensitive: true}); err != nil {
 			return nil, err

@@ -14,9 +14,9 @@ import (
 
 // counters are a model's statistics since the server started.
 type counters struct {
-	requests, executions, rows, hits           uint64
-	total, queue, input, infer, output, hitsNS uint64
-	known                                      bool
+	requests, executions, rows, hits   uint64
+	total, queue, input, infer, output uint64
+	known                              bool
 }
 
 func readCounters(ctx context.Context, c kserve.Client, model, version string) counters {

@@ -325,7 +325,7 @@ func ConnectDocker(ctx context.Context, getenv func(string) string) (Docker, err
 	if host == "" {
 		host = client.DefaultDockerHost
 	}
-	api, err := client.New(client.WithHost(host), client.WithAPIVersionNegotiation())
+	api, err := client.New(client.WithHost(host))
 	if err != nil {
 		return nil, failure.New(failure.Missing, "connect to Docker at %s: %w", host, err)
 	}

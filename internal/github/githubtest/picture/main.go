@@ -112,7 +112,8 @@ func shoot(browser string, page []byte, dest string, height int) error {
 		return err
 	}
 	err = proc.Run(context.Background(), proc.Command{Path: exe, Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + dir}, Args: []string{
-		"--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", fmt.Sprintf("--window-size=1120,%d", height), "--screenshot=" + shot, "file://" + src}})
+		"--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", fmt.Sprintf("--window-size=1120,%d", height), "--screenshot=" + shot, "file://" + src,
+	}})
 	if err != nil {
 		return err
 	}
