@@ -286,7 +286,7 @@ func loopPart(ctx context.Context, e *env) []Row {
 			subject := fmt.Sprintf("%s %s, CUDA graph %s", of.part, of.precision, map[bool]string{true: "on", false: "off"}[graph])
 			row, err := e.besideLoop(ctx, subject, of.part, of.config, of.precision, graph)
 			if err != nil {
-				rows = append(rows, broken("benchmark", subject, err)...)
+				rows = append(rows, broken("independent loop", subject, err)...)
 				continue
 			}
 			rows = append(rows, row)
@@ -338,7 +338,7 @@ func (e *env) besideLoop(ctx context.Context, subject, part, path, precision str
 	}
 	o, p := measure.Median(ours), measure.Median(theirs)
 	eo, ep := measure.Median(enqueue), measure.Median(peerEnqueue)
-	row := Row{Area: "benchmark", Subject: subject, Verdict: pass, Figures: map[string]report.Number{
+	row := Row{Area: "independent loop", Subject: subject, Verdict: pass, Figures: map[string]report.Number{
 		"compute_ms": report.Number(o), "independent_compute_ms": report.Number(p), "ratio": report.Number(o / p),
 		"enqueue_ms": report.Number(eo), "independent_enqueue_ms": report.Number(ep),
 	}}
