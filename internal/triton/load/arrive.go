@@ -30,9 +30,7 @@ func (g *generator) arrive(ctx context.Context, out chan<- time.Duration) {
 			}
 		}
 		if len(out) > 0 { // somebody still waits: all connections are busy
-			g.lateMu.Lock()
-			g.late++
-			g.lateMu.Unlock()
+			g.late.Add(1)
 		}
 		select {
 		case <-ctx.Done():

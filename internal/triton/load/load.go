@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"sort"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -194,8 +195,7 @@ type generator struct {
 	start     time.Time
 	recorders []*recorder
 	group     sync.WaitGroup
-	late      int
-	lateMu    sync.Mutex
+	late      atomic.Int64
 }
 
 // begin opens the connections and starts the workers.
@@ -438,7 +438,7 @@ func (g *generator) result(from, to reading, windows []Window, stable bool) (Res
 	}
 	sort.Slice(samples, func(i, j int) bool { return samples[i].end < samples[j].end })
 	r := Result{
-		Mode: g.o.mode(), Requests: len(samples), Errors: failed, Seconds: (to.at - from.at).Seconds(), Windows: windows, Stable: stable, Late: g.late,
+		Mode: g.o.mode(), Requests: len(samples), Errors: failed, Seconds: (to.at - from.at).Seconds(), Windows: windows, Stable: stable, Late: int(g.late.Load()),
 		Samples: make([]float64, len(samples)),
 	}
 	for i, s := range samples {

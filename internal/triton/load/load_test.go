@@ -161,8 +161,8 @@ func TestErrorsAreCountedApartWithTheirTexts(t *testing.T) {
 					t.Errorf("%q", text)
 				}
 			}
-			r.fail = func(int64) string { return "never" }
-			_, err = load.Run(t.Context(), options(p, start(t, p, r)))
+			never := &responder{fail: func(int64) string { return "never" }}
+			_, err = load.Run(t.Context(), options(p, start(t, p, never)))
 			if failure.CodeOf(err) != failure.Triton || !strings.Contains(err.Error(), "every request fails") || !strings.Contains(err.Error(), "never") {
 				t.Errorf("got %v", err)
 			}
