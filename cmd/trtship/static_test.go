@@ -82,9 +82,8 @@ func runExample(t *testing.T, root string) {
 	if err := os.CopyFS(filepath.Join(root, "onnx"), os.DirFS(filepath.Join(testkit.Root(t), "examples", "onnx"))); err != nil {
 		t.Fatal(err)
 	}
-	var log bytes.Buffer
-	if err := proc.Run(t.Context(), proc.Command{Path: built(t), Args: []string{"run", "onnx/trtship.yaml", "--until", "package"}, Dir: root, Env: append(os.Environ(), "CI="), Stdout: &log, Stderr: &log}); err != nil {
-		t.Fatalf("%v\n%s", err, log.String())
+	if err := proc.Run(t.Context(), proc.Command{Path: built(t), Args: []string{"run", "onnx/trtship.yaml", "--until", "package"}, Dir: root, Env: append(os.Environ(), "CI=")}); err != nil {
+		t.Fatal(err)
 	}
 	runs, err := filepath.Glob(filepath.Join(root, ".trtship", "runs", "*"))
 	if err != nil || len(runs) != 1 {
@@ -119,12 +118,12 @@ func fromScratch(t *testing.T, root string, args ...string) (output string, code
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out bytes.Buffer
-	err = proc.Run(t.Context(), proc.Command{Path: path, Args: line, Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, Stdout: &out, Stderr: &out})
+	var out, errs bytes.Buffer
+	err = proc.Run(t.Context(), proc.Command{Path: path, Args: line, Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, Stdout: &out, Stderr: &errs})
 	if e, ok := errors.AsType[*proc.Error](err); ok {
-		return out.String(), e.Exit
+		code = e.Exit
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	return out.String(), 0
+	return out.String() + errs.String(), code
 }

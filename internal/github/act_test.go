@@ -16,12 +16,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/trtship/trtship/internal/github/githubtest"
 	"github.com/trtship/trtship/internal/proc"
 	"github.com/trtship/trtship/internal/testkit"
+	"github.com/trtship/trtship/internal/worker"
 	"github.com/trtship/trtship/report"
 )
 
@@ -92,9 +94,27 @@ func (b *bench) output(dir string, env []string, stdin io.Reader, name string, a
 	if err != nil {
 		return "", err
 	}
-	var out bytes.Buffer
+	var out both
 	err = proc.Run(context.Background(), proc.Command{Path: path, Args: args, Dir: dir, Env: append(os.Environ(), env...), Stdin: stdin, Stdout: &out, Stderr: &out})
 	return out.String(), err
+}
+
+// both takes two streams that are written to at once.
+type both struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (w *both) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.Write(p)
+}
+
+func (w *both) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.b.String()
 }
 
 func (b *bench) must(dir string, env []string, stdin io.Reader, name string, args ...string) string {
@@ -363,9 +383,13 @@ func debianMirror() (string, error) {
 // image keeps them, so that `trtship env install` finds them done.
 func (b *bench) pythonImage(rootfs string) error {
 	cache := filepath.Join(cacheDir(b.t), "trtship")
-	markers, err := filepath.Glob(filepath.Join(cache, "env-*", "trtship-env.json"))
-	if err != nil || len(markers) < 2 {
-		return fmt.Errorf("the locked environments are not installed: run `make setup`")
+	var markers []string
+	for _, group := range []worker.Group{worker.GroupBase, worker.GroupTriton} {
+		env, err := worker.LockedEnv(cache, group)
+		if err != nil {
+			return fmt.Errorf("%w: run `make setup`", err)
+		}
+		markers = append(markers, filepath.Join(env.Dir, "trtship-env.json"))
 	}
 	const home = "/opt/trtship/cache/trtship"
 	path, pythons := "", map[string]bool{}
