@@ -74,6 +74,7 @@ func TestActRunsThePullRequestWorkflow(t *testing.T) {
 	t.Run("second push edits the same comment", b.secondPush)
 	t.Run("a fork's 403 leaves the verdict alone", b.forkPush)
 	t.Run("read-only root and one volume", b.readOnly)
+	t.Run("compose serves what was published", b.compose)
 }
 
 // write records what was seen for the README's table.
@@ -349,15 +350,18 @@ func (b *bench) baseImages(dir string) error {
 	if err != nil {
 		return err
 	}
-	if out, err := b.output(dir, nil, nil, "debootstrap", "--variant=minbase", "--include=ca-certificates,git,gcc,libc6-dev,make", "bookworm", rootfs, mirror); err != nil {
+	if out, err := b.output(dir, nil, nil, "debootstrap", "--variant=minbase", "--include=ca-certificates,curl,git,gcc,libc6-dev,make", "bookworm", rootfs, mirror); err != nil {
 		return fmt.Errorf("debootstrap: %w\n%s", err, tail(out, 600))
 	}
 	_ = os.RemoveAll(filepath.Join(rootfs, "var", "cache", "apt"))
 	if err := b.importImage(actRunner, nil, []string{"-C", rootfs, "."}); err != nil {
 		return err
 	}
-	goroot, modules := strings.TrimSpace(b.must(b.root, nil, nil, "go", "env", "GOROOT")), strings.TrimSpace(b.must(b.root, nil, nil, "go", "env", "GOMODCACHE"))
-	b.must(b.root, nil, nil, "go", "mod", "download")
+	goroot := strings.TrimSpace(b.must(b.root, nil, nil, "go", "env", "GOROOT"))
+	// A cache with the modules of this one alone, from what is here where it can.
+	modules := filepath.Join(dir, "mod")
+	proxy := "file://" + filepath.Join(strings.TrimSpace(b.must(b.root, nil, nil, "go", "env", "GOMODCACHE")), "cache", "download") + "," + strings.TrimSpace(b.must(b.root, nil, nil, "go", "env", "GOPROXY"))
+	b.must(b.root, []string{"GOMODCACHE=" + modules, "GOPROXY=" + proxy, "GOSUMDB=off", "GOFLAGS=-modcacherw"}, nil, "go", "mod", "download")
 	if err := b.importImage(actGo, []string{"ENV PATH=/usr/local/go/bin:/usr/sbin:/usr/bin:/sbin:/bin GOPATH=/go GOPROXY=off GOSUMDB=off GOTOOLCHAIN=local"},
 		[]string{"--transform=s,^" + strings.TrimPrefix(goroot, "/") + ",usr/local/go,", "--transform=s,^" + strings.TrimPrefix(modules, "/") + ",go/pkg/mod,", "-C", rootfs, ".", "-C", "/", strings.TrimPrefix(goroot, "/"), strings.TrimPrefix(modules, "/")}); err != nil {
 		return err
@@ -568,23 +572,27 @@ func (b *bench) forkPush(t *testing.T) {
 	})
 }
 
-// readOnly runs the image that act built with a root that cannot be written.
-func (b *bench) readOnly(t *testing.T) {
-	env := []string{"DOCKER_HOST=" + b.docker}
-	images := b.must(b.root, env, nil, "docker", "images", "--format", "{{.Repository}}:{{.Tag}} {{.Size}}")
-	var image string
+// actImage is the image that act built from the Dockerfile.
+func (b *bench) actImage() string {
+	images := b.must(b.root, []string{"DOCKER_HOST=" + b.docker}, nil, "docker", "images", "--format", "{{.Repository}}:{{.Tag}}")
 	for _, l := range strings.Split(images, "\n") {
 		if strings.HasPrefix(l, "act-") {
-			image, _, _ = strings.Cut(l, " ")
+			return l
 		}
 	}
+	return ""
+}
+
+// readOnly runs the image that act built with a root that cannot be written.
+func (b *bench) readOnly(t *testing.T) {
+	env, image := []string{"DOCKER_HOST=" + b.docker}, b.actImage()
 	work := t.TempDir()
 	if err := os.CopyFS(filepath.Join(work, "digits"), os.DirFS(filepath.Join(b.root, "examples", "digits"))); err != nil {
 		t.Fatal(err)
 	}
 	b.check(t, "read-only", func() error {
 		if image == "" {
-			return fmt.Errorf("no image of act's among\n%s", images)
+			return errors.New("act built no image")
 		}
 		out, err := b.output(b.root, env, nil, "docker", "run", "--rm", "--network", "host", "--read-only", "--tmpfs", "/tmp", "-v", work+":/work", image, "run", "digits/trtship.yaml")
 		if err != nil {
