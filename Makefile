@@ -77,7 +77,7 @@ faults: build ## kill runs at random moments and every failpoint, fill the disk,
 fuzz: ## fuzz every parser for FUZZTIME
 	@grep -rlE '^func Fuzz' --include='*_test.go' . | while read -r f; do \
 	  for name in $$(grep -oE '^func Fuzz[A-Za-z0-9_]*' $$f | cut -c6-); do \
-	    echo "$$name in $$(dirname $$f)"; $(GO) test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) ./$$(dirname $$f); \
+	    echo "$$name in $$(dirname $$f)"; $(GO) test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x ./$$(dirname $$f); \
 	  done; done
 
 cover: ## open the coverage of the last `make test` by line
