@@ -277,49 +277,64 @@ func (e *missingOutput) Error() string {
 	return fmt.Sprintf("%s: the candidate has no such output; it gives %s", e.name, strings.Join(e.has, ", "))
 }
 
-// pairReader reads the outputs of one point. The last sample stays in memory, as
-// one sample's outputs are compared one after the other.
+// cacheBytes is how many bytes of outputs stay in memory while one point is
+// compared; where there are more, samples are read again when they are needed.
+const cacheBytes = 256 << 20
+
+// pairReader reads the outputs of one point.
 type pairReader struct {
 	ref     *Reference
 	runs    *runs
 	samples []Sample
-	at      int // which sample is held; -1 none
-	loaded  bool
-	want    []tensor.Named
-	got     []tensor.Named
+	held    map[int]*held
+	bytes   int64
 }
 
-func (f *pairReader) load(i int) error {
-	if f.loaded && f.at == i {
-		return nil
+// held is a sample in memory.
+type held struct{ want, got []tensor.Named }
+
+func (f *pairReader) load(i int) (*held, error) {
+	if h, ok := f.held[i]; ok {
+		return h, nil
 	}
+	h := &held{}
 	var err error
-	if f.want, err = f.ref.Out(f.samples[i]); err != nil {
-		return err
+	if h.want, err = f.ref.Out(f.samples[i]); err != nil {
+		return nil, err
 	}
-	if f.got, err = f.runs.out(f.samples[i]); err != nil {
-		return err
+	if h.got, err = f.runs.out(f.samples[i]); err != nil {
+		return nil, err
 	}
-	f.at, f.loaded = i, true
-	return nil
+	size := int64(0)
+	for _, t := range append(slices.Clone(h.want), h.got...) {
+		size += int64(len(t.Data))
+	}
+	if f.held == nil || f.bytes+size > cacheBytes {
+		f.held, f.bytes = map[int]*held{}, 0
+	}
+	f.held[i] = h
+	f.bytes += size
+	return h, nil
 }
 
 // outputs lists the reference's outputs.
 func (f *pairReader) outputs() ([]string, error) {
-	if err := f.load(0); err != nil {
+	h, err := f.load(0)
+	if err != nil {
 		return nil, err
 	}
-	return tensor.Names(f.want), nil
+	return tensor.Names(h.want), nil
 }
 
 func (f *pairReader) pair(output string, i int) (ref, got tensor.Tensor, err error) {
-	if err := f.load(i); err != nil {
+	h, err := f.load(i)
+	if err != nil {
 		return ref, got, err
 	}
-	ref, _ = tensor.Find(f.want, output)
-	got, ok := tensor.Find(f.got, output)
+	ref, _ = tensor.Find(h.want, output)
+	got, ok := tensor.Find(h.got, output)
 	if !ok {
-		return ref, got, &missingOutput{name: output, has: tensor.Names(f.got)}
+		return ref, got, &missingOutput{name: output, has: tensor.Names(h.got)}
 	}
 	return ref, got, nil
 }
@@ -327,11 +342,15 @@ func (f *pairReader) pair(output string, i int) (ref, got tensor.Tensor, err err
 // margin explains a label that flipped: how far apart the reference's two
 // largest scores were there, if scores are an output too.
 func (f *pairReader) margin(row report.Comparison) string {
-	if len(row.First) == 0 || f.load(int(row.First[0])) != nil {
+	if len(row.First) == 0 {
+		return ""
+	}
+	h, err := f.load(int(row.First[0]))
+	if err != nil {
 		return ""
 	}
 	label := row.First[1:]
-	for _, s := range f.want {
+	for _, s := range h.want {
 		if !s.DType.Floating() || len(s.Shape) == 0 {
 			continue
 		}
