@@ -65,6 +65,7 @@ BENCH_DIR ?= $(CURDIR)/.trtship/bench
 bench: setup ## measure against the peers, in one run, as ratios; writes docs/verification/bench-*.json
 	@$(BIN) env install bench >/dev/null
 	@mkdir -p $(BENCH_DIR)
+	TRTSHIP_RECORD_BENCH=1 $(GO) test -count=1 -run TestBench ./bench/gate
 	$(GO) run ./bench/store -dir $(BENCH_DIR) -o docs/verification/bench-store.json
 	$(GO) run ./bench/compare -python $$($(BIN) env path base) -o docs/verification/bench-compare.json
 	$(GO) run ./bench/onnxslim -python $$($(BIN) env path bench) -models $(BENCH_DIR)/onnxslim -large -json docs/verification/bench-onnxslim.json
