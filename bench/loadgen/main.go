@@ -36,6 +36,7 @@ type settings struct {
 	rounds                  int
 	loads                   []int
 	window                  time.Duration
+	spread                  int
 	client                  bool
 	protocol                string
 	concurrency             int
@@ -60,6 +61,7 @@ func run(args []string, out io.Writer) error {
 	f.IntVar(&s.rounds, "rounds", 5, "rounds; the median counts")
 	f.StringVar(&loads, "loads", "1,4,16,64", "requests at a time")
 	f.DurationVar(&s.window, "window", time.Second, "length of a window")
+	f.IntVar(&s.spread, "stability", 10, "largest spread of perf_analyzer's windows in percent; raise it on a machine that is not quiet")
 	f.BoolVar(&s.client, "client", false, "be the client of one measurement (internal)")
 	f.StringVar(&s.protocol, "protocol", "", "of the client")
 	f.IntVar(&s.concurrency, "concurrency", 1, "of the client")
@@ -281,7 +283,7 @@ func (b *bench) theirs(ctx context.Context, protocol string, n int) (figures, er
 	}
 	cpu, text, err := b.timed(ctx, proc.Command{Path: path, Args: append(slices.Clone(b.perf[1:]),
 		"-m", b.s.model, "-i", protocol, "-u", address, "--concurrency-range", strconv.Itoa(n),
-		"--measurement-interval", strconv.FormatInt(b.s.window.Milliseconds(), 10), "--stability-percentage", "10", "-f", file)})
+		"--measurement-interval", strconv.FormatInt(b.s.window.Milliseconds(), 10), "--stability-percentage", strconv.Itoa(b.s.spread), "-f", file)})
 	if err != nil {
 		return figures{}, fmt.Errorf("%w\n%s", err, text)
 	}
