@@ -206,6 +206,9 @@ func (m *Model) TensorReader(t *onnxpb.TensorProto) (*io.SectionReader, error) {
 		}
 		return io.NewSectionReader(bytes.NewReader(b), 0, int64(len(b))), nil
 	}
+	if r := m.lazyReader(t); r != nil {
+		return r, nil
+	}
 	s, err := m.spanOf("", t)
 	if err != nil {
 		return nil, located(err, m.Path)

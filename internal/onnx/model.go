@@ -11,6 +11,7 @@
 package onnx
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"sync"
@@ -39,12 +40,13 @@ type Model struct {
 
 	mu    *sync.Mutex
 	files map[string]*os.File // open data files by location
+	lazy  map[string]io.ReaderAt
 }
 
 // New wraps a model that was built in memory. dir is where its external data
 // lies; it may be empty if it has none. The model is not checked.
 func New(proto *onnxpb.ModelProto, dir string) *Model {
-	return &Model{Proto: proto, dir: dir, mu: new(sync.Mutex), files: map[string]*os.File{}}
+	return &Model{Proto: proto, dir: dir, mu: new(sync.Mutex), files: map[string]*os.File{}, lazy: map[string]io.ReaderAt{}}
 }
 
 // With returns a model with another message over the same data files, such as a

@@ -167,7 +167,7 @@ var signatures = []struct {
 func (m *Model) DataFiles() []string {
 	seen := map[string]bool{}
 	m.walkTensors(func(_ string, t *onnxpb.TensorProto) error {
-		if loc := externalValue(t, "location"); t.GetDataLocation() == onnxpb.TensorProto_EXTERNAL && loc != "" && loc != m.base {
+		if loc := externalValue(t, "location"); t.GetDataLocation() == onnxpb.TensorProto_EXTERNAL && loc != "" && loc != m.base && !strings.HasPrefix(loc, lazyPrefix) {
 			seen[loc] = true
 		}
 		return nil

@@ -442,6 +442,39 @@ func TestExternalDataMistakesInMemory(t *testing.T) {
 	}
 }
 
+func TestLazyDataIsReadWhenItIsAskedFor(t *testing.T) {
+	p := relu(4)
+	m := New(p, "")
+	w := p.Graph.Initializer[0]
+	want := []byte("0123456789abcdef")
+	m.Lazy(w, bytes.NewReader(want))
+	if err := m.Check(); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*Model{m, m.With(p)} {
+		if d, err := c.TensorData(w); err != nil || !bytes.Equal(d.Data, want) {
+			t.Errorf("data is %q, %v", d.Data, err)
+		}
+	}
+	if files := m.DataFiles(); len(files) != 0 {
+		t.Errorf("data files are %v", files)
+	}
+	for _, o := range []SaveOptions{{}, {External: Always}} {
+		path := filepath.Join(t.TempDir(), "m.onnx")
+		if err := m.Save(path, o); err != nil {
+			t.Fatal(err)
+		}
+		if d, err := openModel(t, path).TensorData(openModel(t, path).Graph().Initializer[0]); err != nil || !bytes.Equal(d.Data, want) {
+			t.Errorf("saved data is %q, %v", d.Data, err)
+		}
+	}
+	// A file cannot name what only passes make.
+	_, err := Open(write(t, "m.onnx", marshal(t, p)))
+	if failure.CodeOf(err) != failure.Model || !strings.Contains(fmt.Sprint(err), "NUL") {
+		t.Errorf("error is %v", err)
+	}
+}
+
 func TestTensorReaderGivesWhatRawDataWouldHold(t *testing.T) {
 	m := openModel(t, caseFile("o05-typed-data-fields", "typed.onnx"))
 	for _, w := range m.Graph().Initializer {

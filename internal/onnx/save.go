@@ -191,6 +191,13 @@ func (w *writer) copy(to *os.File, t *onnxpb.TensorProto) error {
 		_, err = to.Write(d)
 		return err
 	}
+	if r := w.model.lazyReader(t); r != nil {
+		// One buffer, small enough to stay in the cache, is all that it takes.
+		if n, err := io.CopyBuffer(struct{ io.Writer }{to}, r, make([]byte, 256<<10)); err != nil || n != r.Size() {
+			return fmt.Errorf("write %s: %d of %d bytes: %w", tensorName("", t), n, r.Size(), err)
+		}
+		return nil
+	}
 	s, err := w.model.spanOf("", t)
 	if err != nil {
 		return err

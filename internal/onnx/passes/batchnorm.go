@@ -1,14 +1,11 @@
 package passes
 
 import (
-	"encoding/binary"
+	"io"
 	"math"
-	"runtime"
 
-	"github.com/trtship/trtship/internal/onnx"
 	"github.com/trtship/trtship/internal/onnx/graph"
 	"github.com/trtship/trtship/internal/onnx/onnxpb"
-	"golang.org/x/sync/errgroup"
 )
 
 // BatchNorm folds a BatchNormalization in inference mode into the Conv or
@@ -21,39 +18,27 @@ func (BatchNorm) Name() string { return "fuse-batchnorm" }
 
 // Apply implements Pass.
 func (BatchNorm) Apply(m *graph.Module) (int, error) {
-	var found []*folding
+	changed := 0
 	for _, g := range m.Graphs() {
 		for _, n := range g.Nodes {
-			if f := foldingOf(n); f != nil {
-				m.Made += onnx.TensorBytes(f.conv.In[1].Init)
-				found = append(found, f)
+			f := foldingOf(n)
+			if f == nil {
+				continue
 			}
-		}
-	}
-	// Weights are read and scaled side by side; the graph changes afterwards, in order.
-	var work errgroup.Group
-	work.SetLimit(runtime.GOMAXPROCS(0))
-	for _, f := range found {
-		work.Go(func() error { return f.compute(m) })
-	}
-	if err := work.Wait(); err != nil {
-		return 0, err
-	}
-	changed := 0
-	for _, f := range found {
-		if f.weights != nil && f.apply() {
-			changed++
+			ok, err := f.apply(m)
+			if err != nil {
+				return changed, err
+			}
+			if ok {
+				changed++
+			}
 		}
 	}
 	return changed, nil
 }
 
-// folding is a BatchNormalization that may go into a convolution, and what the
-// convolution then gets.
-type folding struct {
-	conv, bn        *graph.Node
-	weights, shifts *onnxpb.TensorProto // nil if the numbers do not allow it
-}
+// folding is a BatchNormalization that may go into a convolution.
+type folding struct{ conv, bn *graph.Node }
 
 // foldingOf returns the folding of n, or nil if there is none.
 func foldingOf(n *graph.Node) *folding {
@@ -69,29 +54,33 @@ func foldingOf(n *graph.Node) *folding {
 			return nil
 		}
 	}
-	w, bias, m := conv.Input(1), conv.Input(2), n.Graph.Module
-	if !w.Constant() || (bias != nil && !bias.Constant()) || !foldable(w) || m.Made+onnx.TensorBytes(w.Init) > maxMade {
+	w, bias := conv.Input(1), conv.Input(2)
+	if !w.Constant() || (bias != nil && !bias.Constant()) || !foldable(w) {
 		return nil
 	}
 	return &folding{conv: conv, bn: n}
 }
 
-// compute works out the new weights. It changes nothing of the graph.
-func (f *folding) compute(m *graph.Module) error {
+// apply gives the convolution weights of its own and takes the other node out,
+// if the numbers allow it.
+func (f *folding) apply(m *graph.Module) (bool, error) {
 	numbers, ok, err := readFusion(m, f.conv, f.bn)
 	if err != nil || !ok {
-		return err
+		return false, err
 	}
-	f.weights, f.shifts = numbers.apply()
-	return nil
-}
-
-// apply gives the convolution its new weights and takes the other node out.
-func (f *folding) apply() bool {
-	g, w := f.bn.Graph, f.conv.In[1]
-	f.conv.SetInput(1, g.AddInit(w.Name+"_bn", f.weights))
-	f.conv.SetInput(2, g.AddInit(f.bn.Out[0].Name+"_bias", f.shifts))
-	return f.bn.Bypass(f.bn.In[0])
+	scale, shift := numbers.affine()
+	if scale == nil {
+		return false, nil
+	}
+	weights, err := numbers.scaled(m, scale)
+	if err != nil {
+		return false, err
+	}
+	g := f.bn.Graph
+	shifts := fromFloats(numbers.typ, []int64{int64(len(shift))}, shift).tensor()
+	f.conv.SetInput(1, g.AddInit(f.conv.In[1].Name+"_bn", weights))
+	f.conv.SetInput(2, g.AddInit(f.bn.Out[0].Name+"_bias", shifts))
+	return f.bn.Bypass(f.bn.In[0]), nil
 }
 
 func foldable(w *graph.Value) bool {
@@ -102,9 +91,12 @@ func foldable(w *graph.Value) bool {
 	return false
 }
 
-// fusion is the numbers of a convolution and its BatchNormalization.
+// fusion is the numbers of a convolution and its BatchNormalization. The
+// weights themselves are not read.
 type fusion struct {
-	w                                 array
+	weights                           *onnxpb.TensorProto
+	typ                               dataType
+	shape                             []int64 // of the weights
 	bias, gamma, beta, mean, variance []float64
 	epsilon                           float64
 	transposed                        bool
@@ -112,17 +104,20 @@ type fusion struct {
 }
 
 func readFusion(m *graph.Module, conv, bn *graph.Node) (fusion, bool, error) {
-	f := fusion{epsilon: float64(bn.Float("epsilon", 1e-5)), transposed: conv.Op == "ConvTranspose", group: conv.Int("group", 1)}
-	var err error
-	if f.w, err = read(m, conv.In[1]); err != nil {
-		return f, false, err
+	w := conv.In[1].Init
+	f := fusion{
+		weights: w, typ: dataType(w.GetDataType()), shape: w.GetDims(), epsilon: float64(bn.Float("epsilon", 1e-5)),
+		transposed: conv.Op == "ConvTranspose", group: conv.Int("group", 1),
 	}
-	channels := f.w.shape[0]
+	channels := f.shape[0]
 	if f.transposed {
-		if f.group < 1 || f.w.shape[0]%f.group != 0 {
+		if f.group < 1 || f.shape[0]%f.group != 0 {
 			return f, false, nil
 		}
-		channels = f.w.shape[1] * f.group
+		channels = f.shape[1] * f.group
+	}
+	if product(f.shape) == 0 {
+		return f, false, nil
 	}
 	for i, to := range []*[]float64{&f.gamma, &f.beta, &f.mean, &f.variance, &f.bias} {
 		v := conv.Input(2)
@@ -140,7 +135,7 @@ func readFusion(m *graph.Module, conv, bn *graph.Node) (fusion, bool, error) {
 			return f, false, err
 		}
 		values, ok := a.floats()
-		if !ok || a.typ != f.w.typ || int64(len(values)) != channels {
+		if !ok || a.typ != f.typ || int64(len(values)) != channels {
 			return f, false, nil
 		}
 		*to = values
@@ -148,11 +143,16 @@ func readFusion(m *graph.Module, conv, bn *graph.Node) (fusion, bool, error) {
 	return f, true, nil
 }
 
-// apply returns the new weights and bias, or nil if a variance is not positive
-// or a number gets out of hand.
-func (f fusion) apply() (w, b *onnxpb.TensorProto) {
-	scale := make([]float64, len(f.gamma))
-	shift := make([]float64, len(f.gamma))
+// Factors outside of these bounds could take weights out of their type's range.
+const (
+	leastFactor = 1e-15
+	mostFactor  = 1e15
+)
+
+// affine returns the factor and the bias of each channel, or nil if a variance
+// is not positive or a number gets out of hand.
+func (f fusion) affine() (scale, shift []float64) {
+	scale, shift = make([]float64, len(f.gamma)), make([]float64, len(f.gamma))
 	for i := range scale {
 		v := f.variance[i] + f.epsilon
 		if !(v > 0) {
@@ -160,63 +160,32 @@ func (f fusion) apply() (w, b *onnxpb.TensorProto) {
 		}
 		scale[i] = f.gamma[i] / math.Sqrt(v)
 		shift[i] = (f.bias[i]-f.mean[i])*scale[i] + f.beta[i]
-	}
-	for _, x := range shift {
-		if !(math.Abs(x) <= limitOf(f.w.typ)) {
+		size := math.Abs(scale[i])
+		if size != 0 && !(size >= leastFactor && size <= mostFactor) || !(math.Abs(shift[i]) <= math.MaxFloat32) {
 			return nil, nil
 		}
 	}
-	if !f.scale(scale) {
-		return nil, nil
-	}
-	return f.w.tensor(), fromFloats(f.w.typ, []int64{int64(len(shift))}, shift).tensor()
+	return scale, shift
 }
 
-// scale multiplies the weights, which f owns, by the factor of their channel.
-// It reports whether all of them stay finite.
-func (f fusion) scale(factor []float64) bool {
-	shape, ok := f.w.shape, true
+// scaled returns weights that are multiplied by the factor of their channel
+// while they are read.
+func (f fusion) scaled(m *graph.Module, factor []float64) (*onnxpb.TensorProto, error) {
+	open := func() (*io.SectionReader, error) { return m.Source.TensorReader(f.weights) }
+	if _, err := open(); err != nil {
+		return nil, err
+	}
+	r := &scaledReader{open: open, width: widthOf(f.typ), double: f.typ == onnxpb.TensorProto_DOUBLE}
 	if !f.transposed { // [out, in/group, ...]
-		row := product(shape[1:]) * f.w.width()
-		for c, x := range factor {
-			ok = f.w.scaleRun(f.w.data[int64(c)*row:int64(c+1)*row], x) && ok
-		}
-		return ok
-	}
-	row := product(shape[2:]) * f.w.width()
-	for in := range shape[0] { // [in, out/group, ...]
-		group := in / (shape[0] / f.group)
-		for out := range shape[1] {
-			at := (in*shape[1] + out) * row
-			ok = f.w.scaleRun(f.w.data[at:at+row], factor[group*shape[1]+out]) && ok
+		r.run, r.factors = product(f.shape[1:]), factor
+	} else { // [in, out/group, ...]
+		r.run = product(f.shape[2:])
+		for in := range f.shape[0] {
+			group := in / (f.shape[0] / f.group)
+			r.factors = append(r.factors, factor[group*f.shape[1]:(group+1)*f.shape[1]]...)
 		}
 	}
-	return ok
-}
-
-// scaleRun multiplies float32 or float64 elements in place.
-func (a array) scaleRun(b []byte, factor float64) bool {
-	le := binary.LittleEndian
-	ok := true
-	if a.typ == onnxpb.TensorProto_FLOAT {
-		for ; len(b) >= 4; b = b[4:] {
-			x := float32(float64(math.Float32frombits(le.Uint32(b))) * factor)
-			ok = ok && x-x == 0
-			le.PutUint32(b, math.Float32bits(x))
-		}
-		return ok
-	}
-	for ; len(b) >= 8; b = b[8:] {
-		x := math.Float64frombits(le.Uint64(b)) * factor
-		ok = ok && x-x == 0
-		le.PutUint64(b, math.Float64bits(x))
-	}
-	return ok
-}
-
-func limitOf(t onnxpb.TensorProto_DataType) float64 {
-	if t == onnxpb.TensorProto_FLOAT {
-		return math.MaxFloat32
-	}
-	return math.MaxFloat64
+	t := &onnxpb.TensorProto{DataType: f.weights.DataType, Dims: f.shape}
+	m.Source.Lazy(t, r)
+	return t, nil
 }
