@@ -11,6 +11,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/sethvargo/go-githubactions"
 )
 
 // Limits of the runner. It keeps ten annotations of each level of a step,
@@ -31,26 +33,25 @@ type Console struct {
 // NewConsole returns a console that writes to w, the step's stdout.
 func NewConsole(w io.Writer) *Console { return &Console{w: w} }
 
-func (c *Console) command(name, properties, text string) {
-	if properties != "" {
-		properties = " " + properties
-	}
-	fmt.Fprintf(c.w, "::%s%s::%s\n", name, properties, escapeData(text))
+// command writes one command, escaped by go-githubactions. Its Action is not
+// used: it panics where stdout cannot be written.
+func (c *Console) command(name string, properties githubactions.CommandProperties, text string) {
+	fmt.Fprintln(c.w, (&githubactions.Command{Name: name, Properties: properties, Message: text}).String())
 }
 
 // Mask keeps a value out of the log.
 func (c *Console) Mask(value string) {
 	for _, line := range strings.Split(value, "\n") {
 		if line = strings.TrimSpace(line); line != "" {
-			c.command("add-mask", "", line)
+			c.command("add-mask", nil, line)
 		}
 	}
 }
 
 // Group starts a folded part of the log; the function that it returns ends it.
 func (c *Console) Group(title string) func() {
-	c.command("group", "", title)
-	return func() { c.command("endgroup", "", "") }
+	c.command("group", nil, title)
+	return func() { c.command("endgroup", nil, "") }
 }
 
 // Quiet makes the runner ignore commands until the function that it returns
@@ -60,7 +61,7 @@ func (c *Console) Quiet() (resume func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.command("stop-commands", "", token)
+	c.command("stop-commands", nil, token)
 	return func() { fmt.Fprintf(c.w, "\n::%s::\n", token) }, nil
 }
 
@@ -86,7 +87,7 @@ func (c *Console) Annotate(list []Annotation) {
 		n := done[a.Level]
 		if n > maxAnnotations || n == maxAnnotations && total[a.Level] > maxAnnotations {
 			if n == maxAnnotations {
-				c.command(a.Level, "", fmt.Sprintf("and %d more, all in the report", total[a.Level]-maxAnnotations+1))
+				c.command(a.Level, nil, fmt.Sprintf("and %d more, all in the report", total[a.Level]-maxAnnotations+1))
 			}
 			continue
 		}
@@ -96,17 +97,17 @@ func (c *Console) Annotate(list []Annotation) {
 
 // Notice, Warning and Error write one annotation without a place.
 func (c *Console) Notice(format string, args ...any) {
-	c.command("notice", "", clip(plain(fmt.Sprintf(format, args...)), maxAnnotationText-200))
+	c.command("notice", nil, clip(plain(fmt.Sprintf(format, args...)), maxAnnotationText-200))
 }
 
 // Warning writes a warning without a place.
 func (c *Console) Warning(format string, args ...any) {
-	c.command("warning", "", clip(plain(fmt.Sprintf(format, args...)), maxAnnotationText-200))
+	c.command("warning", nil, clip(plain(fmt.Sprintf(format, args...)), maxAnnotationText-200))
 }
 
 // Error writes an error without a place.
 func (c *Console) Error(format string, args ...any) {
-	c.command("error", "", clip(plain(fmt.Sprintf(format, args...)), maxAnnotationText-200))
+	c.command("error", nil, clip(plain(fmt.Sprintf(format, args...)), maxAnnotationText-200))
 }
 
 // Print writes a line of log that cannot be taken for a command.
@@ -119,11 +120,11 @@ func (c *Console) Print(format string, args ...any) {
 	}
 }
 
-func (a Annotation) properties() string {
-	var parts []string
+func (a Annotation) properties() githubactions.CommandProperties {
+	properties := githubactions.CommandProperties{}
 	add := func(k, v string) {
 		if v != "" {
-			parts = append(parts, k+"="+escapeProperty(plain(v)))
+			properties[k] = plain(v)
 		}
 	}
 	add("file", a.File)
@@ -131,15 +132,7 @@ func (a Annotation) properties() string {
 		add("line", strconv.Itoa(a.Line))
 	}
 	add("title", clip(a.Title, 200))
-	return strings.Join(parts, ",")
-}
-
-func escapeData(s string) string {
-	return strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace(s)
-}
-
-func escapeProperty(s string) string {
-	return strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C").Replace(s)
+	return properties
 }
 
 // plain drops control characters other than newline and tab.
