@@ -102,6 +102,6 @@ func read(profile string) (map[string]block, error) {
 // left reports whether a block's file is not counted.
 func left(place string) bool {
 	file, _, _ := strings.Cut(place, ":")
-	return strings.HasSuffix(file, ".pb.go") || strings.Contains(file, "/testkit/") || strings.HasSuffix(path.Dir(file), "test") ||
+	return strings.HasSuffix(file, ".pb.go") || strings.Contains(file, "/testkit/") || strings.Contains(file, "test/") ||
 		strings.Contains(file, "/bench/") || strings.Contains(file, "/cmd/")
 }
