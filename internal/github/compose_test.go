@@ -48,13 +48,15 @@ trtship serve /digits/trtship.yaml --repository "$repository"
 exec sleep infinity
 `
 
-// override is what the test changes: the engine has no bridge, and waiting for
-// what never becomes ready must end soon.
+// composeOverride is what the test changes: the engine has no bridge, waiting
+// for what never becomes ready must end soon, and the locked environment's server
+// runs a program that it puts into /tmp.
 const composeOverride = `services:
   triton:
     network_mode: host
     ports: !reset []
     restart: "no"
+    tmpfs: !override ["/tmp:exec"]
     healthcheck: {interval: 1s, retries: 2, start_period: %s}
 `
 
@@ -104,7 +106,12 @@ func (b *bench) compose(t *testing.T) {
 		env := []string{"DOCKER_HOST=" + b.docker, "TRITON_IMAGE=trtship-triton:test", "MODEL=" + model, "REPOSITORY=" + repository}
 		args := []string{"-p", "trtship-test", "-f", filepath.Join(b.root, "examples", "compose", "compose.yaml"), "-f", over}
 		t.Cleanup(func() { _, _ = b.output(b.root, env, nil, binary, append(args, "down", "-t", "5")...) })
-		return b.output(b.root, env, nil, binary, append(args, "up", "--wait", "--detach")...)
+		out, err := b.output(b.root, env, nil, binary, append(args, "up", "--wait", "--detach")...)
+		if err != nil {
+			logs, _ := b.output(b.root, env, nil, binary, append(args, "logs", "--no-color")...)
+			out += logs
+		}
+		return out, err
 	}
 	b.check(t, "compose", func() error {
 		if out, err := up("digits", "180s"); err != nil {
