@@ -260,3 +260,15 @@ func TestALibraryThatIsNoONNXRuntime(t *testing.T) {
 	}
 	t.Fatal("no libm found: extend the list")
 }
+
+func TestTheLastWordsOfAChildAreNoTrace(t *testing.T) {
+	for text, want := range map[string]string{
+		"a warning\nfatal error: runtime: out of memory\n\ngoroutine 1:\nmain.main()": "fatal error: runtime: out of memory",
+		"1\n2\n3\n4\n5\n6\n": "2\n3\n4\n5\n6",
+		"":                   "",
+	} {
+		if got := lastWords(text); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -51,7 +51,7 @@ func (s *Session) childError(err error, feed string) error {
 		return s.stopped(e.Cause, feed)
 	}
 	if e.Signal == 0 {
-		return fmt.Errorf("run %s: the ONNX Runtime child failed: %w", s.name(), err)
+		return fmt.Errorf("run %s: the ONNX Runtime child ended with exit status %d: %s", s.name(), e.Exit, lastWords(e.Tail))
 	}
 	code, during := failure.Tolerance, "running"
 	if feed == "" {
@@ -77,12 +77,12 @@ func (s *Session) stopped(cause error, feed string) error {
 }
 
 func (s *Session) memoryError(err error) error {
-	return failure.New(failure.Model, "run %s: more than %d MiB of memory are needed: %w", s.name(), s.options.MemoryMB, err).
+	return failure.New(failure.Model, "run %s: more than %d MiB of memory are needed: %s", s.name(), s.options.MemoryMB, lastWords(err.Error())).
 		WithHint("raise validation.memory_mb")
 }
 
 func outOfMemory(text string) bool {
-	for _, s := range []string{"bad_alloc", "bad allocation", "Failed to allocate memory", "out of memory", "cannot allocate memory", "Cannot allocate memory"} {
+	for _, s := range []string{"bad_alloc", "bad allocation", "Failed to allocate memory", "out of memory", "cannot allocate memory", "Cannot allocate memory", "address space collisions"} {
 		if strings.Contains(text, s) {
 			return true
 		}
@@ -185,6 +185,16 @@ func short(version string) string {
 		return version
 	}
 	return parts[0] + "." + parts[1]
+}
+
+// lastWords is why a Go program ended, without the trace, or its last lines.
+func lastWords(text string) string {
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "fatal error:") || strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "onnxruntime child:") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return lastLines(text, 5)
 }
 
 func lastLines(text string, n int) string {
