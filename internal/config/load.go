@@ -28,6 +28,9 @@ type Options struct {
 // error lists every mistake and has code failure.Usage; a file that cannot be
 // read has code failure.Artifact.
 func Load(path string, opts Options) (*Config, error) {
+	if path == "" {
+		return nil, failure.New(failure.Usage, "the path of the configuration is empty").WithHint("name a file, such as trtship.yaml")
+	}
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return nil, failure.New(failure.Artifact, "find %s: %w", path, err)
@@ -40,6 +43,9 @@ func Load(path string, opts Options) (*Config, error) {
 		return nil, failure.New(failure.Artifact, "read configuration: %w", err)
 	case info.IsDir():
 		return nil, failure.New(failure.Usage, "%s is a folder, not a configuration", path).WithHint("name the file, such as %s", filepath.Join(path, "trtship.yaml"))
+	case !info.Mode().IsRegular():
+		// Opening a pipe or a device could wait for ever, or never end.
+		return nil, failure.New(failure.Usage, "%s is no regular file (%s)", path, info.Mode().Type()).WithHint("write the configuration to a file")
 	case info.Size() > maxFileBytes:
 		return nil, failure.New(failure.Usage, "%s has %d bytes; a configuration has at most %d", path, info.Size(), maxFileBytes)
 	}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -170,10 +171,17 @@ func TestLoadSaysWhatIsWrongWithTheFile(t *testing.T) {
 	if err := os.WriteFile(big, make([]byte, maxFileBytes+1), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	pipe := filepath.Join(dir, "pipe.yaml") // opening it would wait for a writer
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, tc := range map[string]struct{ path, want string }{
 		"absent": {filepath.Join(dir, "none.yaml"), "no configuration at"},
 		"folder": {dir, "is a folder"},
 		"huge":   {big, "has at most"},
+		"pipe":   {pipe, "is no regular file"},
+		"device": {"/dev/zero", "is no regular file"},
+		"none":   {"", "is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Load(tc.path, Options{})

@@ -32,18 +32,22 @@ func Open(path string) (*Model, error) {
 // OpenUnchecked is Open without Check, for a reader that wants to look into a
 // broken model.
 func OpenUnchecked(path string) (*Model, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, failure.New(failure.Artifact, "open model: %w", err).At(path)
-	}
-	defer f.Close()
-	info, err := f.Stat()
+	info, err := os.Stat(path)
 	if err != nil {
 		return nil, failure.New(failure.Artifact, "open model: %w", err).At(path)
 	}
 	if info.IsDir() {
 		return nil, failure.New(failure.Model, "open model: is a folder").At(path).WithHint("name the .onnx file in it")
 	}
+	if !info.Mode().IsRegular() {
+		// Opening a pipe could wait for ever; a device has no end.
+		return nil, failure.New(failure.Model, "open model: is no regular file (%s)", info.Mode().Type()).At(path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, failure.New(failure.Artifact, "open model: %w", err).At(path)
+	}
+	defer f.Close()
 	m := newModel(path, nil)
 	if m.Proto, err = decode(f, info.Size(), m.base); err != nil {
 		return nil, located(err, path)

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -562,6 +563,18 @@ func fill(w *onnxpb.TensorProto, e elementType, raw []byte) {
 		n := max(1, e.bits/8)
 		for i := 0; i < len(raw); i += n {
 			w.Int32Data = append(w.Int32Data, int32(u(n, i)))
+		}
+	}
+}
+
+func TestAPipeOrADeviceIsNoModel(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe.onnx") // opening it would wait for a writer
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, "/dev/zero"} {
+		if _, err := Open(path); failure.CodeOf(err) != failure.Model || !strings.Contains(err.Error(), "no regular file") {
+			t.Errorf("%s: got %v, want exit code 4", path, err)
 		}
 	}
 }
