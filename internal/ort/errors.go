@@ -190,8 +190,10 @@ func short(version string) string {
 // lastWords is why a Go program ended, without the trace, or its last lines.
 func lastWords(text string) string {
 	for line := range strings.Lines(text) {
-		if strings.HasPrefix(line, "fatal error:") || strings.HasPrefix(line, "panic:") || strings.HasPrefix(line, "onnxruntime child:") {
-			return strings.TrimSpace(line)
+		for _, start := range []string{"fatal error:", "panic:", "onnxruntime child:"} {
+			if i := strings.Index(line, start); i >= 0 {
+				return strings.TrimSpace(line[i:])
+			}
 		}
 	}
 	return lastLines(text, 5)
