@@ -164,11 +164,13 @@ func (w *worker) block(start int64) partial {
 		r, g := w.r[:n], w.g[:n]
 		w.ref.loadFloat64(r, int(at))
 		w.got.loadFloat64(g, int(at))
-		finite := p.finite
+		before := p.finite
+		w.elements(&p, r, g, at)
+		finite := p.finite-before == n
 		for lo := int64(0); lo < n; {
 			sliceEnd := (cur.index + 1) * w.l.slice
 			hi := min(n, sliceEnd-at)
-			w.elements(&p, &cur, r[lo:hi], g[lo:hi], at+lo)
+			cur.add(r[lo:hi], g[lo:hi], finite)
 			if at+hi == sliceEnd {
 				w.endSlice(&p, cur, start)
 				cur = part{index: cur.index + 1}
@@ -176,7 +178,7 @@ func (w *worker) block(start int64) partial {
 			lo = hi
 		}
 		if w.l.row > 0 {
-			w.rowsOf(&p, r, g, at, start, p.finite-finite == n)
+			w.rowsOf(&p, r, g, at, start, finite)
 		}
 	}
 	if end%w.l.slice != 0 {
@@ -188,12 +190,13 @@ func (w *worker) block(start int64) partial {
 	return p
 }
 
-// elements applies the rule to a run of elements of one slice.
-func (w *worker) elements(p *partial, cur *part, ref, got []float64, at int64) {
+// elements applies the rule to a chunk, and sums what does not depend on slices
+// and rows.
+func (w *worker) elements(p *partial, ref, got []float64, at int64) {
 	atol, rtol := w.rule.Atol, w.rule.Rtol
 	hist := (*[histSize]int64)(w.hist)
 	got = got[:len(ref)]
-	var sumAbs, sumSq, dot, rr, gg float64
+	var sumAbs, sumSq float64
 	maxAbs, maxRel, peak := p.maxAbs, p.maxRel, p.peak
 	odd := int64(0)
 	for i, r := range ref {
@@ -214,9 +217,6 @@ func (w *worker) elements(p *partial, cur *part, ref, got []float64, at int64) {
 		hist[math.Float64bits(d)>>histShift&(histSize-1)]++
 		sumAbs += d
 		sumSq += d * d
-		dot += r * g
-		rr += r * r
-		gg += g * g
 		if d > maxAbs {
 			maxAbs = d
 		}
@@ -231,9 +231,25 @@ func (w *worker) elements(p *partial, cur *part, ref, got []float64, at int64) {
 	p.sumAbs += sumAbs
 	p.sumSq += sumSq
 	p.maxAbs, p.maxRel, p.peak = maxAbs, maxRel, peak
-	cur.dot += dot
-	cur.rr += rr
-	cur.gg += gg
+}
+
+// add takes a run of elements of one slice into its sums. Pairs whose difference
+// is not finite are left out.
+func (c *part) add(ref, got []float64, finite bool) {
+	got = got[:len(ref)]
+	var dot, rr, gg float64
+	for i, r := range ref {
+		g := got[i]
+		if !finite && !(math.Abs(g-r) <= math.MaxFloat64) {
+			continue
+		}
+		dot += r * g
+		rr += r * r
+		gg += g * g
+	}
+	c.dot += dot
+	c.rr += rr
+	c.gg += gg
 }
 
 // unusual judges a pair whose difference is not finite.
@@ -287,6 +303,9 @@ func (c part) cosine(narrow bool) (value float64, defined, inRange bool) {
 		return 0, false, true
 	case c.rr == 0 || c.gg == 0:
 		return 0, true, true
+	}
+	if narrow { // one root is enough where the product cannot leave float64's range
+		return max(-1, min(1, c.dot/math.Sqrt(c.rr*c.gg))), true, true
 	}
 	return max(-1, min(1, c.dot/math.Sqrt(c.rr)/math.Sqrt(c.gg))), true, true
 }

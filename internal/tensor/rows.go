@@ -123,7 +123,7 @@ func (r rowPart) score() (agree int64, kl float64, finite bool) {
 	if !r.finite {
 		return agree, 0, false
 	}
-	kl = r.cross/r.refSum - (r.refMax + math.Log(r.refSum)) + (r.gotMax + math.Log(r.gotSum))
+	kl = r.cross/r.refSum + (r.gotMax - r.refMax) + math.Log(r.gotSum/r.refSum)
 	return agree, max(kl, 0), true // below 0 is rounding
 }
 
