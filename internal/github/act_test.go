@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -300,7 +301,10 @@ func (b *bench) engine() error {
 	if err != nil {
 		return err
 	}
-	b.t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	b.t.Cleanup(func() {
+		_ = syscall.Unmount(filepath.Join(dir, "exec", "netns", "default"), 0) // the engine leaves it behind
+		_ = os.RemoveAll(dir)
+	})
 	if err := b.startEngine(dir); err != nil {
 		return err
 	}

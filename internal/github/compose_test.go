@@ -42,6 +42,7 @@ func (b *bench) composeBinary() (string, error) {
 // real tritonserver of the locked environment on the repository that it is given.
 const tritonScript = `#!/bin/sh
 set -eu
+PATH=${PATH#/opt/tritonserver/bin:} # or the program would find this script
 for a; do case "$a" in --model-repository=*) repository=${a#*=} ;; esac; done
 cd /tmp
 trtship serve /digits/trtship.yaml --repository "$repository"
@@ -67,7 +68,7 @@ func (b *bench) tritonImage(t *testing.T, base string) error {
 	if err := os.Chmod(filepath.Join(dir, "tritonserver"), 0o755); err != nil {
 		return err
 	}
-	write(t, filepath.Join(dir, "Dockerfile"), "FROM "+base+"\nCOPY digits /digits\nCOPY tritonserver /usr/local/bin/tritonserver\nENTRYPOINT []\n")
+	write(t, filepath.Join(dir, "Dockerfile"), "FROM "+base+"\nCOPY digits /digits\nCOPY tritonserver /opt/tritonserver/bin/tritonserver\nENV PATH=/opt/tritonserver/bin:$PATH\nENTRYPOINT []\n")
 	if err := os.CopyFS(filepath.Join(dir, "digits"), os.DirFS(filepath.Join(b.root, "examples", "digits"))); err != nil {
 		return err
 	}
