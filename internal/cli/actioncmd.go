@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -86,6 +88,50 @@ func (a *app) pipeline(ctx context.Context, r github.Request) (out github.Outcom
 	return out, s.collect(ctx, &out)
 }
 
+// sources are the files that the model is made of, for annotations: the module
+// of the factory, the weights or graph that the configuration names, and what
+// the stages that run the model's code found it to import.
+func (s *session) sources(ctx context.Context, m pipeline.Manifest) []string {
+	var out []string
+	add := func(path string) {
+		if !slices.Contains(out, path) {
+			out = append(out, path)
+		}
+	}
+	if module, _, ok := strings.Cut(s.cfg.Model.Factory, ":"); ok && module != "" {
+		file := filepath.Join(strings.Split(module, ".")...)
+		for _, dir := range append([]string{s.cfg.Dir}, s.cfg.Model.PythonPath...) {
+			for _, name := range []string{file + ".py", filepath.Join(file, "__init__.py")} {
+				if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() {
+					add(filepath.Join(dir, name))
+				}
+			}
+		}
+	}
+	for _, st := range m.Stages {
+		if st.Key == "" || !slices.Contains([]string{"inspect", "export", "validate"}, st.Name) {
+			continue
+		}
+		entry, _, _, err := s.store.Lookup(ctx, st.Name, artifact.Digest(st.Key))
+		if entry == nil || err != nil {
+			continue // a stage that failed has none
+		}
+		for _, d := range entry.Deps {
+			path := d.Path
+			if !filepath.IsAbs(path) {
+				path = filepath.Join(s.cfg.Dir, path)
+			}
+			if filepath.Ext(path) == ".py" {
+				add(path)
+			}
+		}
+	}
+	if s.cfg.Model.Path != "" {
+		add(s.cfg.Model.Path)
+	}
+	return out
+}
+
 // collect finds what the run made in the store, verified once more.
 func (s *session) collect(ctx context.Context, out *github.Outcome) error {
 	b, err := os.ReadFile(filepath.Join(out.Dir, "manifest.json"))
@@ -96,6 +142,7 @@ func (s *session) collect(ctx context.Context, out *github.Outcome) error {
 	if err := json.Unmarshal(b, &m); err != nil {
 		return fmt.Errorf("read manifest: %w", err)
 	}
+	out.Sources = s.sources(ctx, m)
 	kinds := map[artifact.Kind]string{artifact.Engine: "engine", artifact.CalibrationData: "calibration", artifact.Repository: "repository", artifact.OptimizedONNX: "onnx", artifact.PrecisionONNX: "onnx"}
 	for _, st := range m.Stages {
 		for _, rec := range st.Artifacts {

@@ -107,22 +107,53 @@ func TestActionPrintsItsTables(t *testing.T) {
 	}
 }
 
-func TestActionRunsThePipeline(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.CopyFS(filepath.Join(dir, "onnx"), os.DirFS(filepath.Join(testkit.Root(t), "examples", "onnx"))); err != nil {
+// pullRequestStep is the environment of a step of pull request 3 in a new
+// workspace, the working directory, that holds an example.
+func pullRequestStep(t *testing.T, example string) (dir string, env map[string]string, api *githubtest.API, results *githubtest.Results) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, example), os.DirFS(filepath.Join(testkit.Root(t), "examples", example))); err != nil {
 		t.Fatal(err)
 	}
 	t.Chdir(dir)
-	api := &githubtest.API{Repository: "owner/model", Token: "tok", Parents: map[string][]string{"b": nil}, MergeBases: map[string]string{"b...h": "b"}}
-	results := &githubtest.Results{Run: "r", Job: "j"}
-	env := map[string]string{
+	api = &githubtest.API{Repository: "owner/model", Token: "tok", Parents: map[string][]string{"b": nil}, MergeBases: map[string]string{"b...h": "b"}}
+	results = &githubtest.Results{Run: "r", Job: "j"}
+	env = map[string]string{
 		"GITHUB_ACTIONS": "true", "CI": "true", "GITHUB_WORKSPACE": dir, "GITHUB_JOB": "gate", "GITHUB_REPOSITORY": "owner/model", "GITHUB_API_URL": api.Start(t), "GITHUB_RUN_ID": "9",
 		"GITHUB_EVENT_NAME": "pull_request", "GITHUB_SHA": "merge", "GITHUB_OUTPUT": filepath.Join(dir, "output"), "GITHUB_STEP_SUMMARY": filepath.Join(dir, "summary"),
-		"ACTIONS_RESULTS_URL": results.Start(t), "ACTIONS_RUNTIME_TOKEN": results.Token(), "INPUT_TOKEN": "tok", "INPUT_CONFIG": "onnx/trtship.yaml", "INPUT_UNTIL": "package",
-		"INPUT_UPLOAD": "report\nrepository\nonnx", "HOME": os.Getenv("HOME"), "XDG_CACHE_HOME": os.Getenv("XDG_CACHE_HOME"), "PATH": os.Getenv("PATH"),
+		"ACTIONS_RESULTS_URL": results.Start(t), "ACTIONS_RUNTIME_TOKEN": results.Token(), "INPUT_TOKEN": "tok", "INPUT_CONFIG": example + "/trtship.yaml", "HOME": os.Getenv("HOME"), "XDG_CACHE_HOME": os.Getenv("XDG_CACHE_HOME"), "PATH": os.Getenv("PATH"),
 		"TRTSHIP_PYTHON": os.Getenv("TRTSHIP_PYTHON"), "TRTSHIP_ORT_LIB": os.Getenv("TRTSHIP_ORT_LIB"),
 		"GITHUB_EVENT_PATH": put(t, filepath.Join(dir, "event.json"), `{"action":"opened","repository":{"full_name":"owner/model"},"pull_request":{"number":3,"head":{"sha":"h","repo":{"full_name":"owner/model"}},"base":{"sha":"b","ref":"main"}}}`),
 	}
+	return dir, env, api, results
+}
+
+func TestABreachOfTheModelIsShownAtItsChangedLines(t *testing.T) {
+	dir, env, api, _ := pullRequestStep(t, "digits")
+	put(t, filepath.Join(dir, "digits", "layers.py"), "WIDTH = 1\n")
+	model, err := os.ReadFile(filepath.Join(dir, "digits", "model.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(dir, "digits", "model.py"), "import layers\n"+string(model))
+	env["INPUT_UNTIL"], env["INPUT_UPLOAD"], env["INPUT_HARDWARE"] = "validate", "none", "optional"
+	env["INPUT_SET"] = "validation.tolerances.onnx.atol=0\nvalidation.tolerances.onnx.rtol=0"
+	for _, c := range []struct{ file, want string }{
+		{"digits/model.py", "::error endLine=4,file=digits/model.py,line=3,title=validate/within-tolerance"},
+		{"digits/layers.py", "::error endLine=4,file=digits/layers.py,line=3,title=validate/within-tolerance"}, // only the run knows that it is imported
+		{"digits/train.py", "::error file=digits/trtship.yaml,line="},                                   // it lies beside the model, and is none of it
+	} {
+		api.Files = map[int][]githubtest.File{3: {{Name: c.file, Status: "modified", Patch: "@@ -2,2 +2,4 @@\n a\n+b\n+c\n d"}}}
+		code, stdout, stderr := invoke(t, env, "action")
+		if code != 6 || !strings.Contains(stdout, c.want) {
+			t.Errorf("%s changed: exit %d, want 6 and %s in\n%s\n%s", c.file, code, c.want, stdout, stderr)
+		}
+	}
+}
+
+func TestActionRunsThePipeline(t *testing.T) {
+	dir, env, api, results := pullRequestStep(t, "onnx")
+	env["INPUT_UNTIL"], env["INPUT_UPLOAD"] = "package", "report\nrepository\nonnx"
 	code, stdout, stderr := invoke(t, env, "action")
 	if code != 0 {
 		t.Fatalf("exit %d\n%s\n%s", code, stdout, stderr)
@@ -147,6 +178,11 @@ func TestActionRunsThePipeline(t *testing.T) {
 	output, err := os.ReadFile(filepath.Join(dir, "output"))
 	if err != nil || !strings.Contains(string(output), "\n.trtship/store/repository/") && !strings.Contains(string(output), "\n.trtship/") {
 		t.Errorf("outputs %v: %s", err, output)
+	}
+	put(t, filepath.Join(dir, "onnx", "bad.yaml"), "model:\n  name: x\n  kidn: onnx\ntarget: tensorrtx\n")
+	env["INPUT_CONFIG"] = "onnx/bad.yaml"
+	if code, stdout, _ := invoke(t, env, "action"); code != 2 || !strings.Contains(stdout, "::error file=onnx/bad.yaml,line=3,title=trtship usage::model.kidn") || !strings.Contains(stdout, "::error file=onnx/bad.yaml,line=4,title=trtship usage::target") {
+		t.Errorf("exit %d, %s for a configuration with two mistakes", code, stdout)
 	}
 	env["INPUT_CONFIG"] = "onnx/none.yaml"
 	if code, stdout, _ := invoke(t, env, "action"); code != 2 && code != 11 || !strings.Contains(stdout, "::error") {

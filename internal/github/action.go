@@ -32,6 +32,7 @@ type Outcome struct {
 	Repository string         // the Triton model repository; empty if none was made
 	Created    []string       // folders that the run wrote to (store, runs)
 	Lines      map[string]int // lines of the configuration's keys, for annotations
+	Sources    []string       // files that the model is made of, the most telling first
 	Artifacts  []Artifact
 }
 
@@ -313,18 +314,27 @@ func Renderings(v report.View) ([]Rendering, error) {
 // refuse tells people why there is no result.
 func (s *session) refuse(code failure.Code, err error) {
 	s.outputs["verdict"] = string(report.Broken)
+	var places []Annotation
 	a := Annotation{Level: "error", Title: "trtship " + code.String(), Text: err.Error()}
 	if f, ok := errors.AsType[*failure.Error](err); ok {
 		a.Text = f.Message
 		if f.Hint != "" {
 			a.Text += "\nhint: " + f.Hint
 		}
+		a.File, a.Line = s.place(f.Where)
 		for _, d := range f.Details {
 			a.Text += "\n" + d.Label + ": " + d.Value
+			// Mistakes of a configuration are details with a place of their own.
+			if file, line := s.place(d.Label); line > 0 && a.File == "" {
+				places = append(places, Annotation{Level: a.Level, Title: a.Title, Text: d.Value, File: file, Line: line})
+			}
 		}
-		a.File, a.Line = s.place(f.Where)
 	}
-	s.console.Annotate([]Annotation{a})
+	if len(places) > 0 {
+		s.console.Annotate(places)
+	} else {
+		s.console.Annotate([]Annotation{a})
+	}
 	text := "### ❌ trtship: no result (exit " + fmt.Sprint(int(code)) + ")\n\n" + fence(a.Text) + "\n"
 	if werr := WriteSummary(s.env.SummaryPath, func(limit int) string { return clip(text, limit) }); werr != nil {
 		s.console.Warning("the summary was not written: %s", short(werr))

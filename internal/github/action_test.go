@@ -162,7 +162,7 @@ func TestAnnotationsFallBackToTheSectionOfTheStage(t *testing.T) {
 	v := report.View{Report: reporttest.Full(), Gate: &report.Gate{Reasons: []report.Reason{
 		{Check: "build/operators", Verdict: report.Missing, Text: "a"}, {Check: "served/x", Verdict: report.Broken, Text: "b", Hint: "do"}, {Check: "gate/vanished", Verdict: report.Fail, Text: "c"},
 	}}}
-	got := github.Annotations(v, "c.yaml", map[string]int{"model": 2, "tensorrt": 20})
+	got := github.Annotations(v, github.Places{Config: "c.yaml", Lines: map[string]int{"model": 2, "tensorrt": 20}})
 	want := []string{"served/x 2", "gate/vanished 2", "build/operators 20"}
 	for i, w := range want {
 		if g := fmt.Sprint(got[i].Title, " ", got[i].Line); g != w {
@@ -278,8 +278,9 @@ func TestTheInputsReachThePipelineAndTheGate(t *testing.T) {
 	if s.request.Until != "optimize" || s.request.Python != "/py" || strings.Join(s.request.Set, " ") != "a.b=c gate.hardware=optional" || s.request.Config != filepath.Join(s.dir, "trtship.yaml") {
 		t.Errorf("request %+v", s.request)
 	}
-	if len(s.api.Snapshot().Seen) != 0 || len(s.results.Stored) != 0 {
-		t.Errorf("requests %v, artifacts %d; want none", s.api.Snapshot().Seen, len(s.results.Stored))
+	// The lines that the pull request changes are asked for, to annotate them.
+	if seen := s.api.Snapshot().Seen; len(seen) != 1 || !strings.HasPrefix(seen[0].Path, "/repos/owner/model/pulls/7/files") || len(s.results.Stored) != 0 {
+		t.Errorf("requests %v, artifacts %d; want none for baseline, comment and artifacts", seen, len(s.results.Stored))
 	}
 }
 

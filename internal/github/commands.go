@@ -70,8 +70,10 @@ type Annotation struct {
 	Level string // error, warning, notice
 	File  string // relative to the workspace; empty: none
 	Line  int
-	Title string
-	Text  string
+	// EndLine is the last line of a range; 0 is Line alone.
+	EndLine int
+	Title   string
+	Text    string
 }
 
 // Annotate writes annotations in the order given, ten of each level at most;
@@ -130,6 +132,9 @@ func (a Annotation) properties() githubactions.CommandProperties {
 	add("file", a.File)
 	if a.File != "" && a.Line > 0 {
 		add("line", strconv.Itoa(a.Line))
+		if a.EndLine > a.Line {
+			add("endLine", strconv.Itoa(a.EndLine))
+		}
 	}
 	add("title", clip(a.Title, 200))
 	return properties

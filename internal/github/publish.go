@@ -16,7 +16,7 @@ func (s *session) publish(ctx context.Context) {
 	s.summary()
 	s.upload(ctx)
 	s.comment(ctx)
-	s.console.Annotate(Annotations(s.view(), s.env.relative(s.in["config"]), s.outcome.Lines))
+	s.console.Annotate(Annotations(s.view(), s.places(ctx)))
 	reports := filepath.Join(s.outcome.Dir, "reports")
 	for name, value := range map[string]string{
 		"verdict":    string(s.gate.Verdict),
@@ -139,9 +139,29 @@ var sections = map[string]string{
 	"package": "triton", "served": "triton", "gate": "gate",
 }
 
-// Annotations are the reasons of a view, the worst first, at the line of the
-// configuration that decides them, or at the section of their stage.
-func Annotations(v report.View, config string, lines map[string]int) []Annotation {
+// places asks what the pull request changed, if anything has to be shown there.
+func (s *session) places(ctx context.Context) Places {
+	p := Places{Config: s.env.relative(s.in["config"]), Lines: s.outcome.Lines}
+	for _, f := range s.outcome.Sources {
+		p.Sources = append(p.Sources, s.env.relative(f))
+	}
+	if len(s.gate.Reasons) == 0 || !s.event.PullRequest() {
+		return p
+	}
+	api, err := NewAPI(s.env, s.Client, s.Clock)
+	if err == nil {
+		p.Changed, err = api.ChangedLines(ctx, s.event.Number)
+	}
+	if err != nil {
+		s.console.Print("annotations are at the configuration, for what the pull request changed is not known: %s", short(err))
+	}
+	return p
+}
+
+// Annotations are the reasons of a view, the worst first, at the lines that the
+// pull request changed in the model, at the line of the configuration that
+// decides them, or at the section of their stage.
+func Annotations(v report.View, p Places) []Annotation {
 	reasons := slices.Clone(v.Gate.Reasons)
 	slices.SortStableFunc(reasons, func(a, b report.Reason) int {
 		switch {
@@ -154,14 +174,16 @@ func Annotations(v report.View, config string, lines map[string]int) []Annotatio
 	})
 	var out []Annotation
 	for _, r := range reasons {
-		a := Annotation{Level: "error", File: config, Line: r.Line, Title: strings.TrimSpace(r.Check + " " + r.Subject.String()), Text: r.Text}
+		a := Annotation{Level: "error", Title: strings.TrimSpace(r.Check + " " + r.Subject.String()), Text: r.Text}
 		if r.Hint != "" {
 			a.Text += "\n" + r.Hint
 		}
-		if a.Line == 0 {
+		line := r.Line
+		if line == 0 {
 			stage, _, _ := strings.Cut(r.Check, "/")
-			a.Line = max(1, lines[sections[stage]], modelLine(lines, sections[stage]))
+			line = max(1, p.Lines[sections[stage]], modelLine(p.Lines, sections[stage]))
 		}
+		p.at(&a, r.Check, line)
 		out = append(out, a)
 	}
 	for _, n := range v.Gate.Notes {

@@ -35,6 +35,13 @@ type Pull struct {
 	HeadRepo string // empty: the fork is gone
 }
 
+// File is a file that a pull request changes.
+type File struct {
+	Name   string `json:"filename"`
+	Status string `json:"status"` // added, modified, removed, renamed
+	Patch  string `json:"patch,omitempty"`
+}
+
 // Run is a workflow run.
 type Run struct {
 	ID    int64
@@ -71,6 +78,7 @@ type API struct {
 	mu         sync.Mutex
 	Comments   map[int][]Comment
 	Pulls      []Pull
+	Files      map[int][]File      // by pull request
 	Parents    map[string][]string // commit to parents
 	MergeBases map[string]string   // "base...head" to commit
 	Runs       map[int64]Run
@@ -184,6 +192,9 @@ func (a *API) route(w http.ResponseWriter, r *http.Request) {
 		a.editComment(w, r, int64(number(part[2])))
 	case len(part) == 1 && part[0] == "pulls" && get:
 		a.listPulls(w, r)
+	case len(part) == 3 && part[0] == "pulls" && part[2] == "files" && get:
+		out := append([]File{}, page(w, r, a.base, a.Files[number(part[1])])...)
+		answer(w, http.StatusOK, out)
 	case len(part) == 1 && part[0] == "commits" && get:
 		a.listCommits(w, r)
 	case len(part) == 2 && part[0] == "compare" && get:
