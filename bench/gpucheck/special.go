@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,7 +15,6 @@ import (
 	"github.com/trtship/trtship/internal/onnx"
 	"github.com/trtship/trtship/internal/ort"
 	"github.com/trtship/trtship/internal/precision"
-	"github.com/trtship/trtship/internal/proc"
 	"github.com/trtship/trtship/internal/tensor"
 	"github.com/trtship/trtship/report"
 )
@@ -179,7 +177,7 @@ func changes(ctx context.Context, e *env) ([]Row, error) {
 
 // slower builds longer chains until the independent loop finds one 4 to 6 % slower.
 func (e *env) slower(ctx context.Context, plan string, feed []tensor.Named) (string, *engine.Description, float64, error) {
-	base, err := e.peer(ctx, plan, feed, true)
+	base, err := e.peerAlone(ctx, plan, feed)
 	if err != nil {
 		return "", nil, 0, err
 	}
@@ -190,7 +188,7 @@ func (e *env) slower(ctx context.Context, plan string, feed []tensor.Named) (str
 		if err != nil {
 			return "", nil, 0, err
 		}
-		got, err := e.peer(ctx, longer, feed, true)
+		got, err := e.peerAlone(ctx, longer, feed)
 		if err != nil {
 			return "", nil, 0, err
 		}
@@ -238,151 +236,4 @@ func (e *env) repeat(ctx context.Context, times int, want report.Change, base st
 		return 0, nil, err
 	}
 	return count, map[string]report.Number{"ratio_min": s.Min, "ratio_p50": s.P50, "ratio_max": s.Max, "rounds": rounds, "block": block}, nil
-}
-
-type peerTiming struct {
-	Compute float64 `json:"compute_ms"`
-	Enqueue float64 `json:"enqueue_ms"`
-}
-
-// peer runs the independent loop.
-func (e *env) peer(ctx context.Context, plan string, feed []tensor.Named, graph bool) (peerTiming, error) {
-	type input struct {
-		Name  string  `json:"name"`
-		DType string  `json:"dtype"`
-		Shape []int64 `json:"shape"`
-		File  string  `json:"file"`
-	}
-	var inputs []input
-	for i, f := range feed {
-		path := filepath.Join(e.work, fmt.Sprintf("peer-%d.bin", i))
-		if err := os.WriteFile(path, f.Data, 0o600); err != nil {
-			return peerTiming{}, err
-		}
-		inputs = append(inputs, input{f.Name, string(f.DType), f.Shape, path})
-	}
-	arg, err := json.Marshal(map[string]any{"plan": plan, "graph": graph, "iters": 1000, "inputs": inputs})
-	if err != nil {
-		return peerTiming{}, err
-	}
-	out, err := proc.Output(ctx, proc.Command{Path: e.python, Args: []string{"bench/gpucheck/peer.py", string(arg)}, Env: os.Environ(), Stderr: os.Stderr})
-	if err != nil {
-		return peerTiming{}, err
-	}
-	var t peerTiming
-	return t, json.Unmarshal([]byte(out), &t)
-}
-
-// loopPart sets our benchmark beside the independent loop, on three engines that
-// the parts before have built.
-func loopPart(ctx context.Context, e *env) []Row {
-	var rows []Row
-	for _, of := range []struct{ part, config, precision string }{
-		{"digits", "examples/digits/trtship.yaml", "fp32"},
-		{"encoder", "bench/gpucheck/encoder/trtship.yaml", "fp16"},
-		{"resnet50", "bench/gpucheck/resnet50/trtship.yaml", "fp16"},
-	} {
-		for _, graph := range []bool{false, true} {
-			subject := fmt.Sprintf("%s %s, CUDA graph %s", of.part, of.precision, map[bool]string{true: "on", false: "off"}[graph])
-			row, err := e.besideLoop(ctx, subject, of.part, of.config, of.precision, graph)
-			if err != nil {
-				rows = append(rows, broken("independent loop", subject, err)...)
-				continue
-			}
-			rows = append(rows, row)
-		}
-	}
-	return rows
-}
-
-// enginePlan finds the strongly typed plan that a part left in its store.
-func (e *env) enginePlan(part, precision string) (string, *engine.Description, error) {
-	plans, err := filepath.Glob(filepath.Join(e.work, part, "store", "engine", "*", "files", engine.PlanFile))
-	if err != nil {
-		return "", nil, err
-	}
-	for _, plan := range plans {
-		if d, err := engine.ReadDescription(plan); err == nil && d.Precision == precision && d.Typing == "strong" {
-			return plan, d, nil
-		}
-	}
-	return "", nil, fmt.Errorf("%s-strong left no %s engine: run it first", part, precision)
-}
-
-// besideLoop measures in turns, ours and theirs, three times each.
-func (e *env) besideLoop(ctx context.Context, subject, part, path, precision string, graph bool) (Row, error) {
-	plan, d, err := e.enginePlan(part, precision)
-	if err != nil {
-		return Row{}, err
-	}
-	cfg, err := config.Load(path, config.Options{})
-	if err != nil {
-		return Row{}, err
-	}
-	feed, err := feedOf(cfg, d)
-	if err != nil {
-		return Row{}, err
-	}
-	var ours, theirs, enqueue, peerEnqueue []float64
-	for range 3 {
-		t, err := e.ours(ctx, plan, d, feed, graph)
-		if err != nil {
-			return Row{}, err
-		}
-		p, err := e.peer(ctx, plan, feed, graph)
-		if err != nil {
-			return Row{}, err
-		}
-		ours, theirs = append(ours, measure.Median(t.Phases["compute"])), append(theirs, p.Compute)
-		enqueue, peerEnqueue = append(enqueue, measure.Median(t.Phases["enqueue"])), append(peerEnqueue, p.Enqueue)
-	}
-	o, p := measure.Median(ours), measure.Median(theirs)
-	eo, ep := measure.Median(enqueue), measure.Median(peerEnqueue)
-	row := Row{Area: "independent loop", Subject: subject, Verdict: pass, Figures: map[string]report.Number{
-		"compute_ms": report.Number(o), "independent_compute_ms": report.Number(p), "ratio": report.Number(o / p),
-		"enqueue_ms": report.Number(eo), "independent_enqueue_ms": report.Number(ep),
-	}}
-	row.Detail = fmt.Sprintf("compute %.4f ms, by the independent loop %.4f ms (%+.2f %%); enqueue %+.1f µs", o, p, 100*(o/p-1), 1000*(eo-ep))
-	if o/p > 1.02 || o/p < 0.98 || eo-ep > 0.005 {
-		row.Verdict = fail
-	}
-	return row, nil
-}
-
-func (e *env) ours(ctx context.Context, plan string, d *engine.Description, feed []tensor.Named, graph bool) (engine.Timing, error) {
-	child, err := e.child(ctx)
-	if err != nil {
-		return engine.Timing{}, err
-	}
-	defer child.Close()
-	s, err := engine.Open(child, plan, d, "0", e.work)
-	if err != nil {
-		return engine.Timing{}, err
-	}
-	return s.Benchmark(engine.Load{Inputs: feed, Streams: 1, CUDAGraph: graph, WarmupIters: 200, Iters: 1000, MaxSeconds: 30})
-}
-
-// feedOf makes a feed of the profile's opt.
-func feedOf(cfg *config.Config, d *engine.Description) ([]tensor.Named, error) {
-	var feed []tensor.Named
-	for _, t := range d.Inputs() {
-		shape := t.Dims
-		if len(d.Profiles) > 0 {
-			if r, ok := d.Profiles[0][t.Name]; ok {
-				shape = r.Opt
-			}
-		}
-		var limits tensor.Range
-		for _, in := range cfg.Model.Inputs {
-			if in.Name == t.Name && len(in.Range) == 2 {
-				limits = tensor.Range{Low: string(in.Range[0]), High: string(in.Range[1])}
-			}
-		}
-		v, err := tensor.Generate(tensor.DType(t.DType), shape, limits, "gpucheck", t.Name)
-		if err != nil {
-			return nil, err
-		}
-		feed = append(feed, tensor.Named{Name: t.Name, Tensor: v})
-	}
-	return feed, nil
 }

@@ -503,6 +503,9 @@ func (d *decoder) checkPrecisions(c *Config) {
 	if c.TensorRT.StripWeights && c.TensorRT.VersionCompatible {
 		d.wrong("tensorrt.strip_weights", "and tensorrt.version_compatible exclude each other in TensorRT")
 	}
+	if c.TensorRT.Typing == "strong" && c.TensorRT.Constraints != "none" && !d.mistaken("tensorrt.precision_constraints") {
+		d.wrong("tensorrt.precision_constraints", "needs tensorrt.typing: weak; strongly typed graphs say the precision of every layer themselves")
+	}
 	if c.TensorRT.Typing == "weak" && c.TensorRT.Refittable && slices.Contains(c.TensorRT.Precisions, "int8") {
 		d.wrong("tensorrt.refittable", "and int8 from a calibration cache (typing weak) exclude each other")
 	}

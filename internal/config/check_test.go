@@ -107,6 +107,7 @@ func TestWhatContradictsItselfIsRefused(t *testing.T) {
 		"a budget that nothing meets":              {[]string{"gate.budgets=[{metric: nodes, max: 1, min: 2}]"}, "2 is above max 1"},
 		"a budget on an unknown column":            {[]string{"gate.budgets=[{metric: nodes, max: 1, where: {batsh: 1}}]"}, "did you mean batch?"},
 		"version-compatible plans without weights": {[]string{"tensorrt.strip_weights=true", "tensorrt.version_compatible=true"}, "exclude each other"},
+		"constraints on strongly typed engines":    {[]string{"tensorrt.precision_constraints=obey"}, "needs tensorrt.typing: weak"},
 		"refitting calibrated plans":               {[]string{"tensorrt.precisions=[int8]", "calibration.cache=c", "tensorrt.typing=weak", "tensorrt.refittable=true"}, "exclude each other"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -130,6 +130,7 @@ type TensorRT struct {
 	Precisions        []string       `yaml:"precisions" default:"[fp32]" enum:"fp32|fp16|bf16|int8" desc:"One engine (or, for target onnxruntime, one preview) for each."`
 	Profiles          []Profile      `yaml:"profiles" desc:"Optimization profiles; needed when an input is dynamic."`
 	Typing            string         `yaml:"typing" default:"strong" enum:"strong|weak" desc:"strong: precision is in the graph. weak: builder flags and the calibration cache (TensorRT 10 and older)."`
+	Constraints       string         `yaml:"precision_constraints" default:"none" enum:"none|prefer|obey" desc:"With weak typing: whether convolutions and matrix products must compute in the engine's precision. none: TensorRT takes what is fastest."`
 	WorkspaceMB       int            `yaml:"workspace_mb" min:"1" default:"1024" unit:"MiB" desc:"Workspace memory pool of the builder."`
 	Int8FP16Fallback  bool           `yaml:"int8_fp16_fallback" default:"true" desc:"The floating-point part of an INT8 engine runs in FP16."`
 	TF32              bool           `yaml:"tf32" default:"false" desc:"Let float32 layers round their inputs to TF32 (10 bits of mantissa) for speed."`

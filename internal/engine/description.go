@@ -43,6 +43,7 @@ type Description struct {
 	Layers            []Layer          `json:"layers"`
 	TimingCache       TimingCache      `json:"timing_cache"`
 	CacheReads        *int             `json:"calibration_cache_reads"`
+	ConstrainedLayers *int             `json:"constrained_layers"` // layers asked to keep the precision; null where none were
 	Warnings          []GroupedWarning `json:"warnings"`
 	HardwareCompat    string           `json:"hardware_compatibility"`
 	VersionCompatible bool             `json:"version_compatible"`

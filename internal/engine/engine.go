@@ -24,6 +24,7 @@ type BuildRequest struct {
 	Plan             string         `json:"plan"`
 	Precision        string         `json:"precision"`
 	Typing           string         `json:"typing"`
+	Constraints      string         `json:"precision_constraints"` // none, prefer or obey
 	Profiles         []Profile      `json:"profiles"`
 	WorkspaceMB      int            `json:"workspace_mb"`
 	MemoryPools      map[string]int `json:"memory_pools_mb"`
@@ -43,7 +44,7 @@ type BuildRequest struct {
 // RequestOf fills a request from the tensorrt section.
 func RequestOf(c config.TensorRT, precision, onnx, plan string) BuildRequest {
 	r := BuildRequest{
-		ONNX: onnx, Plan: plan, Precision: precision, Typing: c.Typing, WorkspaceMB: c.WorkspaceMB,
+		ONNX: onnx, Plan: plan, Precision: precision, Typing: c.Typing, Constraints: c.Constraints, WorkspaceMB: c.WorkspaceMB,
 		MemoryPools: c.MemoryPoolMB, Level: c.OptimizationLevel, TF32: c.TF32, HardwareCompat: c.HardwareCompat,
 		VersionCompat: c.VersionCompatible, Refittable: c.Refittable, StripWeights: c.StripWeights,
 		FP16Fallback: c.Int8FP16Fallback, TimingIn: c.TimingCache, Device: c.Device, Profiles: []Profile{},

@@ -263,6 +263,9 @@ func built(d *engine.Description, subject report.Subject, started time.Time) rep
 	if subject.Precision == "fp16" && d.FastFP16 != nil && !*d.FastFP16 {
 		notes = append(notes, "this GPU reports no fast FP16: the engine may be no faster than fp32")
 	}
+	if d.ConstrainedLayers != nil {
+		c.Metrics["constrained_layers"] = report.Number(*d.ConstrainedLayers)
+	}
 	if d.CacheReads != nil {
 		c.Metrics["calibration_cache_reads"] = report.Number(*d.CacheReads)
 	}
@@ -312,7 +315,10 @@ func inLayers(d *engine.Description, subject report.Subject) report.Check {
 	switch {
 	case counts[subject.Precision] > 0:
 	case d.Typing == "weak" && subject.Precision != "int8":
-		c.Detail = "weak typing: TensorRT found other types to be faster"
+		c.Detail = "weak typing: TensorRT found other types to be faster; tensorrt.precision_constraints asks for the precision"
+	case d.Typing == "weak" && d.ConstrainedLayers == nil:
+		c.Verdict = report.Fail
+		c.Hint = "TensorRT found other types to be faster, or the cache names nothing of the graph; with tensorrt.precision_constraints: prefer the builder keeps to int8 where it can"
 	default:
 		c.Verdict = report.Fail
 		c.Hint = "the engine computes in other types: look at the layer list in " + engine.DescriptionFile

@@ -122,6 +122,29 @@ func TestWeakTypingUsesTheOptimizedGraphAndTheCache(t *testing.T) {
 	}
 }
 
+func TestAnInt8EngineWithoutInt8LayersFailsAndSaysWhatWouldAskForThem(t *testing.T) {
+	for _, constraints := range []string{"none", "prefer"} {
+		c := settings("weak", "int8")
+		c.TensorRT.Constraints = constraints
+		child := &enginetest.Child{Layers: map[string]int{"fp32": 7}}
+		s, _ := newStage(c, child)
+		checks, err := s.Run(context.Background(), inputs(t), testkit.NewOutputs(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := checks[len(checks)-1]
+		if last.ID != checkPrecision || last.Verdict != report.Fail {
+			t.Fatalf("%s: got %s %s", constraints, last.ID, last.Verdict)
+		}
+		if says := strings.Contains(last.Hint, "precision_constraints"); says != (constraints == "none") {
+			t.Errorf("%s: hint %q", constraints, last.Hint)
+		}
+		if got := child.Builds[0]["precision_constraints"]; got != constraints {
+			t.Errorf("the builder was asked for %v, want %s", got, constraints)
+		}
+	}
+}
+
 func TestAPrecisionWithoutAGraphIsRefused(t *testing.T) {
 	s, _ := newStage(settings("strong", "int8"), &enginetest.Child{})
 	_, err := s.Run(context.Background(), inputs(t), testkit.NewOutputs(t))

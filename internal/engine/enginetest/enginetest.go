@@ -108,8 +108,13 @@ func (c *Child) build(p map[string]any) (any, error) {
 			layers = append(layers, map[string]any{"name": fmt.Sprintf("%s%d", name, i), "precision": name})
 		}
 	}
+	var constrained any
+	if how, _ := p["precision_constraints"].(string); how == "prefer" || how == "obey" {
+		constrained = 2
+	}
 	return map[string]any{
-		"tensorrt": "10.6.0", "gpu": "NVIDIA H200", "compute_capability": "9.0", "precision": precision, "typing": p["typing"],
+		"constrained_layers": constrained,
+		"tensorrt":           "10.6.0", "gpu": "NVIDIA H200", "compute_capability": "9.0", "precision": precision, "typing": p["typing"],
 		"plan_bytes": 1 << 20, "build_seconds": 2.5, "hardware_compatibility": "none", "layers": layers, "profiles": p["profiles"],
 		"tensors": []map[string]any{
 			{"name": "x", "io": "input", "dtype": "float32", "dims": []int{-1, 4}},

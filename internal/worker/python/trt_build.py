@@ -148,6 +148,32 @@ def set_precision_flags(trt, config, params):
         config.set_flag(getattr(trt.BuilderFlag, p.upper()))
 
 
+# Layers that cost the time of a network; the rest follows their types.
+CONSTRAINED = ("CONVOLUTION", "DECONVOLUTION", "MATRIX_MULTIPLY", "EINSUM")
+
+
+def constrain_layers(trt, config, network, params):
+    """Asks for the precision in the heavy layers, where weak typing would let speed alone decide.
+
+    Returns how many layers were asked, or None where nothing was asked for.
+    """
+    how = params.get("precision_constraints") or "none"
+    if how == "none" or params["precision"] == "fp32":
+        return None
+    if not trt_versions.has(trt, "precision_constraints"):
+        raise BuildError(f"TensorRT {trt.__version__} has no precision constraints, which tensorrt.precision_constraints: {how} needs")
+    config.set_flag(getattr(trt.BuilderFlag, how.upper() + "_PRECISION_CONSTRAINTS"))
+    wanted = {"fp16": "HALF", "bf16": "BF16", "int8": "INT8"}[params["precision"]]
+    kinds = [getattr(trt.LayerType, k) for k in CONSTRAINED]
+    asked = 0
+    for i in range(network.num_layers):
+        layer = network.get_layer(i)
+        if layer.type in kinds and layer.get_output(0).dtype == trt.DataType.FLOAT:
+            layer.precision = getattr(trt.DataType, wanted)
+            asked += 1
+    return asked
+
+
 def configure(trt, builder, network, params):
     config = builder.create_builder_config()
     config.set_memory_pool_limit(trt.MemoryPoolType.WORKSPACE, params["workspace_mb"] << 20)
@@ -217,9 +243,10 @@ def build(params, emit, cancelled=lambda: False):
     network = builder.create_network(network_flags(trt, typing))
     parser = parse(trt, logger, network, params["onnx"])
     config = configure(trt, builder, network, params)
-    calibrator = None
+    calibrator = constrained = None
     if typing == "weak" or not trt_versions.has(trt, "strongly_typed"):
         set_precision_flags(trt, config, params)
+        constrained = constrain_layers(trt, config, network, params)
         if params["precision"] == "int8" and params.get("calibration_cache"):
             if not trt_versions.has(trt, "calibrator"):
                 raise BuildError(f"TensorRT {trt.__version__} has no calibrators: int8 needs Q/DQ in the graph (tensorrt.typing: strong)")
@@ -251,6 +278,7 @@ def build(params, emit, cancelled=lambda: False):
         fast_int8=getattr(builder, "platform_has_fast_int8", None),
         timing_cache={"bytes_in": cache_in, "bytes_out": len(serialized_cache), "grew": len(serialized_cache) > cache_in},
         calibration_cache_reads=calibrator.reads if calibrator else None,
+        constrained_layers=constrained,
         warnings=logger.warnings(),
         hardware_compatibility=params.get("hardware_compatibility", "none"),
         version_compatible=bool(params.get("version_compatible")),

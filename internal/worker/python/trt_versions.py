@@ -11,6 +11,7 @@ FEATURES = {
     "flag_fp16": ("BuilderFlag.FP16", (8, 6), (11, 0)),
     "flag_int8": ("BuilderFlag.INT8", (8, 6), (11, 0)),
     "flag_bf16": ("BuilderFlag.BF16", (9, 0), (11, 0)),
+    "precision_constraints": ("BuilderFlag.OBEY_PRECISION_CONSTRAINTS", (8, 6), (11, 0)),
     "calibrator": ("IInt8EntropyCalibrator2", (8, 6), (11, 0)),
     "refit": ("BuilderFlag.REFIT", (8, 6), None),
     "strip_plan": ("BuilderFlag.STRIP_PLAN", (10, 0), None),
