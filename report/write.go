@@ -29,7 +29,7 @@ func Encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	if err := enc.Encode(WithLists(v)); err != nil {
 		return nil, err
 	}
 	return indent(b.Bytes()), nil

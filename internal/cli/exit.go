@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/report"
 )
 
 // SignalError is the cause of a context that a signal ended.
@@ -131,12 +132,12 @@ func (a *app) jsonLine(v any) {
 	fmt.Fprintf(a.io.Stderr, "%s\n", b)
 }
 
-// printJSON writes v as the data of a command.
+// printJSON writes v as the data of a command. Lists in it are never null.
 func (a *app) printJSON(v any) error {
 	enc := json.NewEncoder(a.io.Stdout)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
+	if err := enc.Encode(report.WithLists(v)); err != nil {
 		return fmt.Errorf("write JSON: %w", err)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/stage"
 	"github.com/trtship/trtship/internal/store"
+	"github.com/trtship/trtship/report"
 )
 
 // inputs implements stage.Inputs over verified artifacts.
@@ -156,7 +157,7 @@ func (o *outputs) PublishDocument(kind artifact.Kind, v any) (artifact.Artifact,
 	if !IsDocument(kind) {
 		return artifact.Artifact{}, failure.New(failure.Bug, "publish %s: it is no kind of document", kind)
 	}
-	text, err := json.MarshalIndent(v, "", "  ")
+	text, err := json.MarshalIndent(report.WithLists(v), "", "  ")
 	if err != nil {
 		return artifact.Artifact{}, fmt.Errorf("write %s: %w", kind, err)
 	}

@@ -261,7 +261,7 @@ func (d *runDir) writeJSON(name string, v any) error {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if err := e.Encode(v); err != nil {
+	if err := e.Encode(report.WithLists(v)); err != nil {
 		return err
 	}
 	return d.write(name, b.Bytes())
