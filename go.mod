@@ -31,8 +31,10 @@ require (
 	github.com/containerd/errdefs v1.0.0
 	github.com/distribution/reference v0.6.0
 	github.com/ebitengine/purego v0.11.3
+	github.com/in-toto/attestation v1.2.0
 	github.com/moby/moby/api v1.57.0
 	github.com/opencontainers/image-spec v1.1.1
+	github.com/package-url/packageurl-go v0.1.7
 	github.com/sethvargo/go-githubactions v1.3.2
 	github.com/spf13/pflag v1.0.9
 	github.com/yuin/goldmark v1.8.7

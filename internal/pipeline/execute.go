@@ -133,6 +133,7 @@ type attempt struct {
 	log     store.File
 	key     *artifact.Key
 	digest  artifact.Digest
+	deps    []store.Dep
 }
 
 // run does the stage's work or finds it done. again asks for another attempt,
@@ -232,6 +233,7 @@ func (a *attempt) reused(hit *found) *result {
 	a.stage.Verdict = report.Of(hit.entry.Checks)
 	fmt.Fprintf(a.log, "reused from the store, key %s\n", a.digest)
 	a.remember()
+	a.deps = hit.entry.Deps
 	return a.result(hit.artifacts)
 }
 
@@ -240,7 +242,7 @@ func (a *attempt) result(arts []artifact.Artifact) *result {
 	for _, art := range arts {
 		a.stage.Artifacts = append(a.stage.Artifacts, art.ID())
 	}
-	return &result{Stage: a.stage, artifacts: arts}
+	return &result{Stage: a.stage, artifacts: arts, parts: a.key.Parts(), deps: a.deps}
 }
 
 // remember keeps the key for the next run's explanation.
@@ -356,6 +358,7 @@ func (a *attempt) keep(ctx context.Context, out *outputs) error {
 	if err != nil {
 		return err
 	}
+	a.deps = deps
 	e := store.Entry{Stage: a.step.spec.Name, Key: a.digest, Parts: a.key.Parts(), Deps: deps, Checks: a.stage.Checks}
 	for _, art := range out.artifacts() {
 		e.Artifacts = append(e.Artifacts, art.Record)
@@ -415,7 +418,7 @@ func (r *runner) recall(ctx context.Context, s *step, base report.Stage) *result
 	case err != nil:
 		res.why = err.Error()
 	case hit != nil:
-		res.artifacts = hit.artifacts
+		res.artifacts, res.parts, res.deps = hit.artifacts, key.Parts(), hit.entry.Deps
 		res.Cached = true
 		for _, a := range hit.artifacts {
 			res.Artifacts = append(res.Artifacts, a.ID())

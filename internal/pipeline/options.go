@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/trtship/trtship/internal/artifact"
+	"github.com/trtship/trtship/internal/provenance"
 	"github.com/trtship/trtship/internal/stage"
 	"github.com/trtship/trtship/internal/store"
 	"github.com/trtship/trtship/report"
@@ -35,6 +36,10 @@ type Options struct {
 	// Report is what is known before the run: Tool, Model, Settings,
 	// Environment, and of Run the configuration's path and digest.
 	Report report.Report
+
+	// Materials are what every stage is made with, for the statement of
+	// provenance: the lock files of the Python environments.
+	Materials []provenance.Material
 
 	Until string   // last stage that is asked for
 	From  string   // first stage that is asked for; those before it are taken from the store

@@ -81,7 +81,9 @@ func (o Options) withDefaults() Options {
 type result struct {
 	report.Stage
 	artifacts []artifact.Artifact
-	why       string // why a provider's artifacts could not be had
+	parts     []artifact.Part // of the key: what the artifacts were made from
+	deps      []store.Dep     // what was found to matter while the stage ran
+	why       string          // why a provider's artifacts could not be had
 }
 
 // runner is one run. Its methods are called by one goroutine.

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"bytes"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -46,8 +47,9 @@ type ManifestStage struct {
 
 // runDir is the folder of a run, or none.
 type runDir struct {
-	fs   store.FS
-	path string
+	fs      store.FS
+	path    string
+	written map[string]artifact.Digest // of the documents, by name
 }
 
 var (
@@ -59,7 +61,7 @@ var (
 
 // openDir makes the run's folder with what is known at its start.
 func (r *runner) openDir() error {
-	r.dir = runDir{fs: r.o.Store.FS()}
+	r.dir = runDir{fs: r.o.Store.FS(), written: map[string]artifact.Digest{}}
 	if r.o.RunsDir == "" {
 		r.id = newID(r.started)
 		return nil
@@ -166,6 +168,9 @@ func (r *runner) finish(rep *report.Report) error {
 	if err := r.o.Store.SetRoot(store.Root{Run: r.id, Dir: r.dir.path, Refs: r.refs()}); err != nil {
 		return err
 	}
+	if err := r.provenance(rep); err != nil {
+		return failure.New(failure.Artifact, "write provenance: %w", err).At(r.dir.path)
+	}
 	if err := r.dir.writeJSON("manifest.json", r.manifest("finished")); err != nil {
 		return failure.New(failure.Artifact, "write manifest: %w", err).At(r.dir.path)
 	}
@@ -174,27 +179,37 @@ func (r *runner) finish(rep *report.Report) error {
 
 // link makes a relative link in artifacts/ for every artifact.
 func (r *runner) link() error {
-	taken := map[string]bool{}
+	names := newLinkNames()
 	for _, s := range r.steps {
 		res := r.results[s.spec.Name]
 		if res == nil {
 			continue
 		}
 		for _, a := range res.artifacts {
-			name := linkName(a.Kind, a.Label)
-			if taken[name] {
-				name += "-" + s.spec.Name
-			}
-			for n := 2; taken[name]; n++ {
-				name = fmt.Sprintf("%s-%s-%d", linkName(a.Kind, a.Label), s.spec.Name, n)
-			}
-			taken[name] = true
-			if err := r.dir.link(name, a.Dir); err != nil {
+			if err := r.dir.link(names.next(a.Record, s.spec.Name), a.Dir); err != nil {
 				return err
 			}
 		}
 	}
 	return runLinked.Hit()
+}
+
+// linkNames gives each artifact of a run its name in artifacts/. The names
+// follow from the order of the manifest alone.
+type linkNames map[string]bool
+
+func newLinkNames() linkNames { return linkNames{} }
+
+func (taken linkNames) next(a artifact.Record, stage string) string {
+	name := linkName(a.Kind, a.Label)
+	if taken[name] {
+		name += "-" + stage
+	}
+	for n := 2; taken[name]; n++ {
+		name = fmt.Sprintf("%s-%s-%d", linkName(a.Kind, a.Label), stage, n)
+	}
+	taken[name] = true
+	return name
 }
 
 // linkName is the name of an artifact in a run's folder.
@@ -253,6 +268,8 @@ func (d *runDir) log(stage string) (f store.File, name string, err error) {
 }
 
 func (d *runDir) write(name string, data []byte) error {
+	sum := sha256.Sum256(data)
+	d.written[name] = artifact.SumDigest(sum[:])
 	return store.WriteFile(d.fs, filepath.Join(d.path, name), data)
 }
 
