@@ -224,8 +224,8 @@ type collector struct {
 func (c *collector) open(ctx context.Context, names []string) error {
 	s, err := ort.Open(ctx, c.Library, c.Model, ort.Options{
 		Threads: max(c.Threads, 1), Timeout: c.Timeout, ExtraOutputs: c.extra(names), Log: c.Log,
-		// Threads that wait for the next operator would take the cores from the reducer.
-		ConfigEntries: map[string]string{"session.intra_op.allow_spinning": "0"},
+		// Threads that wait for the next run would take the cores from the reducer.
+		ConfigEntries: map[string]string{"session.force_spinning_stop": "1"},
 	})
 	if err != nil {
 		return err
@@ -279,8 +279,8 @@ func (c *collector) split(ctx context.Context) error {
 }
 
 // runBytes is what the observed values of one run may take before a batch is
-// run in parts: larger runs are no faster, and two of them are in memory.
-const runBytes = 64 << 20
+// run in parts: larger runs are no faster.
+const runBytes = 16 << 20
 
 // firstSample returns the first sample of a batch alone, if the model takes
 // batches of any size, and how many samples the batch has then; otherwise the

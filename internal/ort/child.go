@@ -14,6 +14,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/trtship/trtship/internal/onnx"
 	"github.com/trtship/trtship/internal/tensor"
 )
 
@@ -285,7 +286,7 @@ func statusBytes(field string) (int64, error) {
 // message field given twice is merged, so a second graph that holds nothing but
 // outputs, put at the end of the file, extends the first.
 func withOutputs(path string, names []string) ([]byte, error) {
-	model, err := os.ReadFile(path)
+	model, err := onnx.Skeleton(path)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package ort
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/trtship/trtship/internal/tensor"
@@ -38,7 +37,7 @@ type reduceRequest struct {
 
 // Reduce runs the model on one feed and gives its outputs to the session's
 // reducer, which is made at the first call. What the reducer makes of them may
-// be told by a later call only, since it works while the next run goes on.
+// be told by a later call only, since it works while the next feed is on its way.
 func (s *Session) Reduce(ctx context.Context, kind string, settings []byte, inputs []tensor.Named) error {
 	if err := s.checkFeed(inputs); err != nil {
 		return err
@@ -64,13 +63,13 @@ func (s *server) reduce(q request) error {
 			return fmt.Errorf("reducer %s: %w", q.Reduce.Kind, err)
 		}
 	}
+	// Both a run and the reducer use all cores, so they take turns: the outputs of
+	// one run are in memory, and the next feed arrives meanwhile.
+	if err := s.settle(); err != nil {
+		return err
+	}
 	outputs, free, err := s.outputs(q.feed)
 	if err != nil {
-		free()
-		return errors.Join(err, s.settle())
-	}
-	// The reducer works on these outputs while the next run goes on.
-	if err := s.settle(); err != nil {
 		free()
 		return err
 	}
