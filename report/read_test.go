@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -248,7 +249,12 @@ func FuzzDecode(f *testing.F) {
 		if s := report.Markdown(v, report.MarkdownOptions{Limit: 3000}); len(s) > 3000 {
 			t.Fatalf("%d bytes of Markdown, the limit is 3000", len(s))
 		}
-		report.HTML(v)
-		report.Text(v, report.TextOptions{Width: 80})
+		for form, s := range map[string]string{
+			"Markdown": report.Markdown(v, report.MarkdownOptions{}), "HTML": string(report.HTML(v)), "text": report.Text(v, report.TextOptions{Width: 80}),
+		} {
+			if i := strings.IndexFunc(s, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }); i >= 0 {
+				t.Fatalf("a control character in %s: %q", form, s[max(0, i-20):min(len(s), i+20)])
+			}
+		}
 	})
 }

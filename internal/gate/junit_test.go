@@ -2,6 +2,7 @@ package gate_test
 
 import (
 	"encoding/json"
+	"encoding/xml"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/gate"
+	"github.com/trtship/trtship/internal/testkit"
 	"github.com/trtship/trtship/report"
 	"github.com/trtship/trtship/report/reporttest"
 )
@@ -17,6 +19,7 @@ import (
 const junitCases = "../../testdata/cases/g06-junit"
 
 func TestJUnitFilesOfTheField(t *testing.T) {
+	testkit.HoldsCase(t, "g06-junit")
 	type want struct {
 		verdict report.Verdict
 		says    string
@@ -163,5 +166,47 @@ func FuzzJUnit(f *testing.F) {
 		if c.ID != "gate/junit" || c.Verdict == "" {
 			t.Errorf("no verdict: %+v", c)
 		}
+		var root element
+		if c.Verdict != report.Broken && xml.Unmarshal(b, &root) == nil {
+			if got, want := int(c.Metrics["passed"]), root.passed(); got != want {
+				t.Errorf("%d passed, want %d", got, want)
+			}
+		}
 	})
+}
+
+// element is a JUnit file as a tree: a second way to count what passed.
+type element struct {
+	XMLName xml.Name
+	Attrs   []xml.Attr `xml:",any,attr"`
+	Kids    []element  `xml:",any"`
+}
+
+func (e element) passed() int {
+	if e.XMLName.Local != "testcase" {
+		n := 0
+		for _, k := range e.Kids {
+			n += k.passed()
+		}
+		return n
+	}
+	for _, k := range e.Kids {
+		switch k.XMLName.Local {
+		case "failure", "error", "skipped", "disabled", "ignored":
+			return 0
+		}
+	}
+	first := map[string]string{}
+	for _, a := range e.Attrs {
+		if _, twice := first[a.Name.Local]; !twice {
+			first[a.Name.Local] = strings.ToLower(a.Value)
+		}
+	}
+	for _, key := range []string{"status", "result"} {
+		switch first[key] {
+		case "notrun", "not_run", "skipped", "disabled", "suppressed", "ignored", "failed", "failure", "error", "errored":
+			return 0
+		}
+	}
+	return 1
 }

@@ -3,6 +3,7 @@ package github
 import (
 	"archive/zip"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,9 +121,9 @@ func (a *API) mergeBase(ctx context.Context, base, head string) (string, error) 
 	if base == "" || head == "" {
 		return base, nil
 	}
-	var cmp *gh.CommitsComparison
+	var compared *gh.CommitsComparison
 	err := a.retry(ctx, true, func() (err error) {
-		cmp, _, err = a.client.Repositories.CompareCommits(ctx, a.owner, a.name, base, head, &gh.ListOptions{PerPage: 1})
+		compared, _, err = a.client.Repositories.CompareCommits(ctx, a.owner, a.name, base, head, &gh.ListOptions{PerPage: 1})
 		return err
 	})
 	if status(err) == http.StatusNotFound {
@@ -131,7 +132,7 @@ func (a *API) mergeBase(ctx context.Context, base, head string) (string, error) 
 	if err != nil {
 		return "", fmt.Errorf("find merge base: %w", err)
 	}
-	if sha := cmp.GetMergeBaseCommit().GetSHA(); sha != "" {
+	if sha := compared.GetMergeBaseCommit().GetSHA(); sha != "" {
 		return sha, nil
 	}
 	return base, nil
@@ -207,7 +208,7 @@ func (a *API) artifacts(ctx context.Context, name string) (map[string][]listed, 
 		}
 	}
 	for _, list := range out {
-		slices.SortFunc(list, func(x, y listed) int { return int(y.ID - x.ID) })
+		slices.SortFunc(list, func(x, y listed) int { return cmp.Compare(y.ID, x.ID) })
 	}
 	return out, nil
 }

@@ -41,10 +41,9 @@ func (a *API) ChangedLines(ctx context.Context, number int) (Changes, error) {
 				changes[f.GetFilename()] = parsePatch(f.GetPatch())
 			}
 		}
-		if resp.NextPage == 0 || len(changes) >= maxChangedFiles {
+		if len(changes) >= maxChangedFiles || !turn(opts, resp) {
 			return changes, nil
 		}
-		opts.Page = resp.NextPage
 	}
 }
 

@@ -77,11 +77,23 @@ func (a *API) findComment(ctx context.Context, number int, marker, author string
 				return c.GetID(), nil
 			}
 		}
-		if resp.NextPage == 0 {
+		if !turn(&opts.ListOptions, resp) {
 			return 0, nil
 		}
-		opts.Page = resp.NextPage
 	}
+}
+
+// maxPages is the most pages of 100 that are read of one list.
+const maxPages = 100
+
+// turn goes to the next page of a list, if there is one: a reply that always
+// names a next page, or names one that was read, is no reason to ask for ever.
+func turn(opts *gh.ListOptions, resp *gh.Response) bool {
+	if resp.NextPage <= max(opts.Page, 1) || resp.NextPage > maxPages {
+		return false
+	}
+	opts.Page = resp.NextPage
+	return true
 }
 
 // put edits comment id, or makes one if id is 0.
@@ -142,9 +154,8 @@ func (a *API) FindPullRequest(ctx context.Context, ev Event) (int, error) {
 				return pr.GetNumber(), nil
 			}
 		}
-		if resp.NextPage == 0 {
+		if !turn(&opts.ListOptions, resp) {
 			return 0, nil
 		}
-		opts.Page = resp.NextPage
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/trtship/trtship/internal/github"
 	"github.com/trtship/trtship/internal/github/githubtest"
+	"github.com/trtship/trtship/internal/testkit"
 )
 
 // clock remembers how long it should have waited, and waits only if it is real.
@@ -57,6 +58,7 @@ func text(s string) func(string, int) string {
 const bot = "github-actions[bot]"
 
 func TestTheStickyCommentOfTheField(t *testing.T) {
+	testkit.HoldsCase(t, "g02-comment")
 	b, err := os.ReadFile("../../testdata/cases/g02-comment/pages.json")
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package github
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -79,7 +80,7 @@ const maxEvent = 32 << 20
 // ReadEvent reads the event file of e. No file, and an empty object, are what
 // a schedule looks like and no error.
 func ReadEvent(e Env) (Event, error) {
-	var p payload
+	var b []byte
 	if e.EventPath != "" {
 		info, err := os.Stat(e.EventPath)
 		switch {
@@ -89,15 +90,20 @@ func ReadEvent(e Env) (Event, error) {
 		case info.Size() > maxEvent:
 			return Event{}, fmt.Errorf("read event: %s has %d bytes", e.EventPath, info.Size())
 		default:
-			b, err := os.ReadFile(e.EventPath)
-			if err != nil {
+			if b, err = os.ReadFile(e.EventPath); err != nil {
 				return Event{}, fmt.Errorf("read event: %w", err)
 			}
-			if len(strings.TrimSpace(string(b))) > 0 {
-				if err := json.Unmarshal(b, &p); err != nil {
-					return Event{}, fmt.Errorf("read event %s: %w", e.EventPath, err)
-				}
-			}
+		}
+	}
+	return decodeEvent(e, b)
+}
+
+// decodeEvent reads the text of an event file; nothing but space is a schedule.
+func decodeEvent(e Env, b []byte) (Event, error) {
+	var p payload
+	if len(bytes.TrimSpace(b)) > 0 {
+		if err := json.Unmarshal(b, &p); err != nil {
+			return Event{}, fmt.Errorf("read event %s: %w", e.EventPath, err)
 		}
 	}
 	return p.event(e), nil

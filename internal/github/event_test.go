@@ -9,11 +9,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/trtship/trtship/internal/github"
+	"github.com/trtship/trtship/internal/testkit"
 )
 
 const eventCases = "../../testdata/cases/g01-fork-and-events/"
 
 func TestEventsOfTheField(t *testing.T) {
+	testkit.HoldsCase(t, "g01-fork-and-events")
 	a, b, c, d, e := strings.Repeat("a", 40), strings.Repeat("b", 40), strings.Repeat("c", 40), strings.Repeat("d", 40), strings.Repeat("e", 40)
 	_ = b
 	for file, c := range map[string]struct {

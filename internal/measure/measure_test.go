@@ -35,6 +35,7 @@ func readCase(t *testing.T, name string, v any) {
 }
 
 func TestPercentilesAreThoseOfTheFile(t *testing.T) {
+	testkit.HoldsCase(t, "b01-percentiles")
 	var sets map[string]struct {
 		Samples []float64          `json:"samples_ms"`
 		Linear  map[string]float64 `json:"linear"`

@@ -167,6 +167,7 @@ func TestWhatASessionSaysAboutItsModel(t *testing.T) {
 }
 
 func TestACrashOfONNXRuntimeIsAnError(t *testing.T) {
+	testkit.HoldsCase(t, "o09-empty-optional-names")
 	dir := t.TempDir()
 	t.Chdir(dir)
 	var log bytes.Buffer
@@ -269,6 +270,7 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 }
 
 func TestANegativeTokenIsLegalAndWraps(t *testing.T) {
+	testkit.HoldsCase(t, "r05-token-ids")
 	s := open(t, caseFile(t, "r05-token-ids", "model.onnx"), Options{})
 	infer(t, s, caseFeed(t, "r05-token-ids", "feed_negative_wraps.npz"))
 	infer(t, s, caseFeed(t, "r05-token-ids", "feed_good.npz"))

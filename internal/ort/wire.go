@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/trtship/trtship/internal/tensor"
 )
@@ -132,8 +133,8 @@ func receiveTensors(r *bufio.Reader, heads []wireTensor) ([]tensor.Named, error)
 		if h.Bytes < 0 || h.Bytes > maxTensor {
 			return nil, fmt.Errorf("tensor %q announces %d bytes", h.Name, h.Bytes)
 		}
-		raw := make([]byte, h.Bytes)
-		if _, err := io.ReadFull(r, raw); err != nil {
+		raw, err := receiveBytes(r, h.Bytes)
+		if err != nil {
 			return nil, fmt.Errorf("tensor %q: %w", h.Name, err)
 		}
 		t := tensor.Named{Name: h.Name, Tensor: tensor.Tensor{DType: h.DType, Shape: h.Shape}}
@@ -155,4 +156,22 @@ func receiveTensors(r *bufio.Reader, heads []wireTensor) ([]tensor.Named, error)
 		ts[i] = t
 	}
 	return ts, nil
+}
+
+// trusted is how many bytes an announcement is believed for at once.
+const trusted = 16 << 20
+
+// receiveBytes reads n bytes. Memory grows with what arrives: a line that
+// announces a terabyte takes none.
+func receiveBytes(r io.Reader, n int64) ([]byte, error) {
+	b := make([]byte, min(n, trusted))
+	for have := int64(0); ; {
+		if _, err := io.ReadFull(r, b[have:]); err != nil {
+			return nil, err
+		}
+		if have = int64(len(b)); have == n {
+			return b, nil
+		}
+		b = slices.Grow(b, int(min(have, n-have)))[:min(2*have, n)]
+	}
 }

@@ -119,6 +119,7 @@ func observer(values map[string]float64) func(string) (float64, bool) {
 }
 
 func TestMaskOfTheFieldIsNamedAndRepaired(t *testing.T) {
+	testkit.HoldsCase(t, "r03-fp16-range")
 	m := open(t, "testdata", "cases", "r03-fp16-range", "fp32.onnx")
 	observed := observer(map[string]float64{"scores": 4, "mask": 1, "inv": 1, "bias": 1e9, "s": 1e9, "probs": 1})
 	feeds := []tensor.Named{
@@ -166,6 +167,7 @@ func TestMaskOfTheFieldIsNamedAndRepaired(t *testing.T) {
 }
 
 func TestLayerNormOfTheFieldIsNamed(t *testing.T) {
+	testkit.HoldsCase(t, "r03-fp16-range")
 	m := open(t, "testdata", "cases", "r03-fp16-range", "ln_fp32.onnx")
 	h := toHalf(t, m, HalfOptions{KeepIO: true, Observed: observer(map[string]float64{"x": 600, "c": 600, "sq": 360000, "var": 225000, "ve": 225000, "sd": 475})})
 	got := map[string]RangeKind{}
@@ -192,6 +194,7 @@ func TestValuesThatAllVanishAreNamed(t *testing.T) {
 }
 
 func TestWeightsOutOfRangeAreNamedWithTheirValues(t *testing.T) {
+	testkit.HoldsCase(t, "r03-fp16-range")
 	m := open(t, "testdata", "cases", "r03-fp16-range", "weights_out_of_range.onnx")
 	h := toHalf(t, m, HalfOptions{KeepIO: true})
 	var got []string

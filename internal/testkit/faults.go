@@ -3,30 +3,60 @@ package testkit
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"sort"
+	"strings"
 	"testing"
 
 	"github.com/gofrs/flock"
 )
 
+// Kinds of rows that docs/verification/faults.json sums up on their own: all
+// others are faults that were injected.
+const (
+	KindCase    = "case"
+	KindFuzz    = "fuzz: executions"
+	KindPlanted = "fuzz: planted bug"
+)
+
 // FaultRow is one line of docs/verification/faults.json.
 type FaultRow struct {
-	Kind     string `json:"kind"` // e.g. "kill at a failpoint", "file operation fails", "case", "fuzz"
+	Kind     string `json:"kind"` // e.g. "kill at a failpoint", "file operation fails"
+	Package  string `json:"package"`
 	Test     string `json:"test"`
+	About    string `json:"about,omitempty"` // which case, which planted bug; part of the row's identity
 	Tried    int64  `json:"tried"`
 	Failures int64  `json:"failures"`
-	Detail   string `json:"detail,omitempty"`
+	// New is how many inputs reached code that no seed and no kept input
+	// reached; fuzzing only.
+	New    int64  `json:"new_interesting,omitempty"`
+	Detail string `json:"detail,omitempty"`
 }
 
 // faultsFile is the whole document.
 type faultsFile struct {
-	Note   string           `json:"note"`
-	Totals map[string]int64 `json:"totals"`
-	Rows   []FaultRow       `json:"rows"`
+	Note    string           `json:"note"`
+	Summary FaultSummary     `json:"summary"`
+	Totals  map[string]int64 `json:"totals"`
+	Rows    []FaultRow       `json:"rows"`
 }
+
+// FaultSummary is what the document says on the whole.
+type FaultSummary struct {
+	Faults         int64  `json:"faults"`
+	Cases          string `json:"cases"`        // "33 of 33": folders of testdata/cases with a test of the right value that passed
+	PlantedBugs    string `json:"planted_bugs"` // "20 of 20 found"
+	FuzzTargets    int64  `json:"fuzz_targets"`
+	FuzzExecutions int64  `json:"fuzz_executions"`
+	Failures       int64  `json:"failures"`
+}
+
+// packageDir is where go test started this binary, below the module's folder.
+var packageDir, _ = os.Getwd()
 
 // RecordFaults keeps how many faults of a kind a test tried. The count goes to
 // docs/verification/faults.json when TRTSHIP_RECORD_FAULTS is set, as make
@@ -41,15 +71,41 @@ func RecordFaults(t testing.TB, row FaultRow) {
 	if os.Getenv("TRTSHIP_RECORD_FAULTS") == "" {
 		return
 	}
-	path := filepath.Join(Root(t), "docs", "verification", "faults.json")
-	if err := mergeFaults(path, row); err != nil {
+	dir, err := filepath.Rel(Root(t), packageDir)
+	if err == nil {
+		row.Package = filepath.ToSlash(dir)
+		err = MergeFaults(Root(t), row)
+	}
+	if err != nil {
 		t.Errorf("record faults: %v", err)
 	}
 }
 
-// mergeFaults replaces the row of one test and kind; test binaries of several
-// packages write at once.
-func mergeFaults(path string, row FaultRow) error {
+// HoldsCase says that the test holds the right value of field failures: folders
+// of testdata/cases. What becomes of the test is recorded when it ends. The
+// names are written out where it is called: TestEveryCaseHasATest reads them.
+func HoldsCase(t testing.TB, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		if info, err := os.Stat(filepath.Join(Root(t), "testdata", "cases", name)); err != nil || !info.IsDir() {
+			t.Errorf("no case %s: %v", name, err)
+		}
+	}
+	t.Cleanup(func() {
+		if t.Skipped() {
+			return
+		}
+		for _, name := range names {
+			RecordFaults(t, FaultRow{Kind: KindCase, About: name, Tried: 1})
+		}
+	})
+}
+
+// MergeFaults puts rows into docs/verification/faults.json of the module in
+// root. Each replaces the row of the same kind, test and subject; rows of tests
+// that no longer exist go. Test binaries of several packages write at once.
+func MergeFaults(root string, rows ...FaultRow) error {
+	path := filepath.Join(root, "docs", "verification", "faults.json")
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
@@ -66,27 +122,95 @@ func mergeFaults(path string, row FaultRow) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	rows := []FaultRow{row}
-	for _, r := range doc.Rows {
-		if r.Test != row.Test || r.Kind != row.Kind {
-			rows = append(rows, r)
-		}
-	}
-	sort.Slice(rows, func(i, j int) bool {
-		if rows[i].Kind != rows[j].Kind {
-			return rows[i].Kind < rows[j].Kind
-		}
-		return rows[i].Test < rows[j].Test
-	})
-	doc.Note = "Written by the tests that try them (make faults). A failure is a fault after which the next run did not complete, or something half-written was visible."
-	doc.Rows, doc.Totals = rows, map[string]int64{}
-	for _, r := range rows {
-		doc.Totals[r.Kind] += r.Tried
-		doc.Totals["failures"] += r.Failures
+	if err := doc.merge(root, rows); err != nil {
+		return err
 	}
 	out, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(path, append(out, '\n'), 0o644)
+}
+
+func (doc *faultsFile) merge(root string, rows []FaultRow) error {
+	for _, old := range doc.Rows {
+		if old.Package == "" || !hasTest(root, old.Package, old.Test) || replaced(old, rows) {
+			continue
+		}
+		rows = append(rows, old)
+	}
+	key := func(r FaultRow) string { return strings.Join([]string{r.Kind, r.About, r.Package, r.Test}, "\x00") }
+	sort.Slice(rows, func(i, j int) bool { return key(rows[i]) < key(rows[j]) })
+	cases, err := Cases(root)
+	if err != nil {
+		return err
+	}
+	doc.Note = "Written by the tests that try them (make faults) and by the fuzzer (make fuzz). A failure of a fault: the next run did not complete, something half-written was visible, or an answer was taken that was none."
+	doc.Rows, doc.Totals, doc.Summary = rows, map[string]int64{}, FaultSummary{}
+	held, planted, found := map[string]bool{}, int64(0), int64(0)
+	for _, r := range rows {
+		doc.Summary.Failures += r.Failures
+		switch r.Kind {
+		case KindCase:
+			was, seen := held[r.About]
+			held[r.About] = r.Failures == 0 && (was || !seen)
+		case KindFuzz:
+			doc.Summary.FuzzTargets++
+			doc.Summary.FuzzExecutions += r.Tried
+		case KindPlanted:
+			planted++
+			if r.Failures == 0 {
+				found++
+			}
+		default:
+			doc.Totals[r.Kind] += r.Tried
+			doc.Summary.Faults += r.Tried
+		}
+	}
+	right := 0
+	for _, c := range cases {
+		if held[c] {
+			right++
+		}
+	}
+	doc.Summary.Cases = fmt.Sprintf("%d of %d", right, len(cases))
+	doc.Summary.PlantedBugs = fmt.Sprintf("%d of %d found", found, planted)
+	return nil
+}
+
+func replaced(old FaultRow, rows []FaultRow) bool {
+	for _, r := range rows {
+		if r.Kind == old.Kind && r.Package == old.Package && r.Test == old.Test && r.About == old.About {
+			return true
+		}
+	}
+	return false
+}
+
+// hasTest reports whether a package still declares a test.
+func hasTest(root, dir, test string) bool {
+	test, _, _ = strings.Cut(test, "/")
+	files, _ := filepath.Glob(filepath.Join(root, filepath.FromSlash(dir), "*_test.go"))
+	declared := regexp.MustCompile(`(?m)^func ` + regexp.QuoteMeta(test) + `\(`)
+	for _, f := range files {
+		if b, err := os.ReadFile(f); err == nil && declared.Match(b) {
+			return true
+		}
+	}
+	return false
+}
+
+// Cases are the names of the field failures of the module in root.
+func Cases(root string) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(root, "testdata", "cases"))
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && e.Name() != "__pycache__" {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
 }

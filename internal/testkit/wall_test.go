@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestImportWallOfTheModule(t *testing.T) {
@@ -71,31 +69,5 @@ func TestAFileThatDoesNotParseIsAnError(t *testing.T) {
 	_, err := CheckWall(fstest.MapFS{"internal/x/a.go": &fstest.MapFile{Data: []byte("package")}})
 	if err == nil {
 		t.Fatal("no error")
-	}
-}
-
-func TestMergeFaultsReplacesTheRowOfATest(t *testing.T) {
-	path := t.TempDir() + "/v/faults.json"
-	for _, r := range []FaultRow{
-		{Kind: "kill", Test: "A", Tried: 3, Failures: 1},
-		{Kind: "kill", Test: "B", Tried: 5},
-		{Kind: "kill", Test: "A", Tried: 4},
-		{Kind: "disk", Test: "A", Tried: 7},
-	} {
-		if err := mergeFaults(path, r); err != nil {
-			t.Fatal(err)
-		}
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := `"totals": {
-    "disk": 7,
-    "failures": 0,
-    "kill": 9
-  }`
-	if !strings.Contains(string(text), want) {
-		t.Errorf("totals are not these (-want +got):\n%s", cmp.Diff(want, string(text)))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/trtship/trtship/internal/onnx"
 	"github.com/trtship/trtship/internal/ort"
 	"github.com/trtship/trtship/internal/tensor"
+	"github.com/trtship/trtship/internal/testkit"
 	"github.com/trtship/trtship/report"
 )
 
@@ -35,6 +36,7 @@ func judgeCase(t *testing.T, ref *Reference, o Options, parts ...string) (report
 }
 
 func TestABakedBatchIsCaughtAndNamed(t *testing.T) {
+	testkit.HoldsCase(t, "e01-baked-batch")
 	centred := single(func(x tensor.Tensor) tensor.Tensor {
 		v, y := x.Float64s(), make([]float64, x.Elements())
 		n := x.Shape[0]
@@ -118,6 +120,7 @@ func given(t *testing.T, p Plan, parts ...string) *Reference {
 }
 
 func TestRandomOperatorsAreFoundByRunningTwice(t *testing.T) {
+	testkit.HoldsCase(t, "r07-random-ops")
 	cases := map[string]struct {
 		graph string
 		node  string
@@ -155,6 +158,7 @@ func TestRandomOperatorsAreFoundByRunningTwice(t *testing.T) {
 }
 
 func TestDropoutAndBatchNormInTrainingModeFail(t *testing.T) {
+	testkit.HoldsCase(t, "e03-training-mode-ops")
 	ref := given(t, batches(64, 2), "e03-training-mode-ops", "dropout_train.onnx")
 	_, checks := judgeCase(t, ref, options(t), "e03-training-mode-ops", "dropout_train.onnx")
 	if c := find(t, checks, checkDeterministic); c.Verdict != report.Fail || !strings.Contains(c.Detail, "/drop/Dropout") {
@@ -181,6 +185,7 @@ func TestDropoutAndBatchNormInTrainingModeFail(t *testing.T) {
 }
 
 func TestACrashIsABrokenCheckAndTheReportIsStillWritten(t *testing.T) {
+	testkit.HoldsCase(t, "o09-empty-optional-names")
 	p := Plan{Inputs: []Input{{Name: "x", DType: tensor.Float32, Rank: 2}}, Samples: 2}
 	feed, err := tensor.ReadNPZ(caseFile(t, "o09-empty-optional-names", "feed_split.npz"))
 	if err != nil {
@@ -205,6 +210,7 @@ func TestACrashIsABrokenCheckAndTheReportIsStillWritten(t *testing.T) {
 }
 
 func TestNaNOfAHalfPrecisionGraphIsNotWithinATolerance(t *testing.T) {
+	testkit.HoldsCase(t, "r03-fp16-range")
 	feed, err := tensor.ReadNPZ(caseFile(t, "r03-fp16-range", "feed_f16_mask.npz"))
 	if err != nil {
 		t.Fatal(err)
@@ -248,6 +254,7 @@ func TestNaNOfAHalfPrecisionGraphIsNotWithinATolerance(t *testing.T) {
 }
 
 func TestAFaultOfTheRuntimesOptimizerIsNotTheGraphs(t *testing.T) {
+	testkit.HoldsCase(t, "r01-ort-optimiser-breaks")
 	p := batches(3, 2)
 	feed, err := tensor.ReadNPZ(caseFile(t, "r01-ort-optimiser-breaks", "feed_two.npz"))
 	if err != nil {
@@ -283,6 +290,7 @@ func o2(t *testing.T) Options {
 }
 
 func TestLabelsBoolsAndStringsAreComparedExactly(t *testing.T) {
+	testkit.HoldsCase(t, "r08-integer-bool-string-outputs")
 	p := batches(3, 2)
 	p.User = []string{caseFile(t, "r08-integer-bool-string-outputs", "feed_tie.npz")}
 	ref := given(t, p, "r08-integer-bool-string-outputs", "model.onnx")
@@ -298,6 +306,7 @@ func TestLabelsBoolsAndStringsAreComparedExactly(t *testing.T) {
 }
 
 func TestIntegerInputsFollowTheirTables(t *testing.T) {
+	testkit.HoldsCase(t, "r05-token-ids")
 	m, err := onnx.Open(caseFile(t, "r05-token-ids", "model.onnx"))
 	if err != nil {
 		t.Fatal(err)
@@ -329,6 +338,7 @@ func TestIntegerInputsFollowTheirTables(t *testing.T) {
 }
 
 func TestATokenOutOfRangeIsTheUsersMistake(t *testing.T) {
+	testkit.HoldsCase(t, "r05-token-ids")
 	p := Plan{Samples: 1}
 	good, err := tensor.ReadNPZ(caseFile(t, "r05-token-ids", "feed_good.npz"))
 	if err != nil {

@@ -67,8 +67,11 @@ func FuzzReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		const limit = 1 << 12
 		r := bufio.NewReaderSize(strings.NewReader(string(data)), 32)
-		for {
+		for lines := 0; ; lines++ {
 			got, err := readReply(r, limit)
+			if err == nil && lines >= strings.Count(string(data), "\n") {
+				t.Fatalf("reply %d of %q, which has not so many whole lines", lines+1, data)
+			}
 			if errors.Is(err, io.EOF) || errors.Is(err, errReplyCut) || errors.Is(err, errReplyTooLong) {
 				return
 			}

@@ -38,6 +38,7 @@ func findings(t *testing.T, m *onnx.Model) []report.Finding {
 }
 
 func TestCasesAreFound(t *testing.T) {
+	testkit.HoldsCase(t, "e03-training-mode-ops", "r03-fp16-range", "r07-random-ops", "t01-int64-range", "o01-initializers-as-inputs")
 	training := func(nodes ...string) []report.Finding {
 		return []report.Finding{{Kind: "training-mode", Nodes: nodes, Severe: true, Text: "runs in training mode: answers change from run to run or with the other samples of a batch"}}
 	}
@@ -74,7 +75,6 @@ func TestCasesAreFound(t *testing.T) {
 			}
 		})
 	}
-	testkit.RecordFaults(t, testkit.FaultRow{Kind: "case", Tried: int64(len(tests)), Detail: "e03 o01 r03 r07 t01"})
 }
 
 func TestIndicesStayInsideTheirTables(t *testing.T) {

@@ -187,7 +187,6 @@ func TestEveryCaseAnswersTheSameAfterAllPasses(t *testing.T) {
 	if ran < 45 {
 		t.Errorf("only %d cases could be run", ran)
 	}
-	testkit.RecordFaults(t, testkit.FaultRow{Kind: "case through all passes", Tried: int64(ran), Detail: "answers compared in ONNX Runtime"})
 }
 
 // counts are the operators of the main graph.
@@ -200,6 +199,7 @@ func counts(m *onnx.Model) map[string]int {
 }
 
 func TestCasesKeepAndLoseTheRightNodes(t *testing.T) {
+	testkit.HoldsCase(t, "e03-training-mode-ops", "o01-initializers-as-inputs", "o02-identity-at-outputs", "o03-subgraph-captures-outer", "o11-fuse-bn-traps", "r01-ort-optimiser-breaks", "r07-random-ops")
 	tests := map[string]map[string]int{
 		"e03-training-mode-ops/dropout_eval.onnx":                   {"Identity": 1},
 		"e03-training-mode-ops/dropout_train.onnx":                  {"Dropout": 1},
@@ -242,10 +242,10 @@ func TestCasesKeepAndLoseTheRightNodes(t *testing.T) {
 			}
 		})
 	}
-	testkit.RecordFaults(t, testkit.FaultRow{Kind: "case", Tried: int64(len(tests)), Detail: "e03 o01 o02 o03 o06 o11 r01 r07"})
 }
 
 func TestSharedWeightIsNotChangedForTheOtherConvolution(t *testing.T) {
+	testkit.HoldsCase(t, "o11-fuse-bn-traps")
 	m, err := onnx.Open(caseFile("o11-fuse-bn-traps", "weight_shared_by_two_convs.onnx"))
 	if err != nil {
 		t.Fatal(err)
@@ -290,6 +290,7 @@ func TestOverridableWeightsAreNamedAndLeftAlone(t *testing.T) {
 }
 
 func TestFunctionsSurviveAndUnusedOnesGo(t *testing.T) {
+	testkit.HoldsCase(t, "o07-local-functions")
 	for _, file := range []string{"same_constant_name.onnx", "attribute_refs_nested.onnx"} {
 		m, err := onnx.Open(caseFile("o07-local-functions", file))
 		if err != nil {

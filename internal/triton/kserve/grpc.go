@@ -26,7 +26,7 @@ func openGRPC(o Options) (*grpcClient, error) {
 	// Triton's own limit is 2 GiB; grpc's default of 4 MiB is below one image batch.
 	conn, err := grpc.NewClient("passthrough:///"+o.Address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(int(o.MaxReply)), grpc.MaxCallSendMsgSize(math.MaxInt32)),
 		grpc.WithInitialWindowSize(1<<20), grpc.WithInitialConnWindowSize(4<<20),
 		grpc.WithDisableServiceConfig())
 	if err != nil {

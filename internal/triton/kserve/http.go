@@ -70,14 +70,33 @@ func (c *httpClient) call(ctx context.Context, what, method, path string, header
 		return nil, nil, unreachable(ctx, what, HTTP, c.o, err)
 	}
 	defer func() { _ = reply.Body.Close() }()
-	b, err := io.ReadAll(reply.Body)
+	b, err := c.read(ctx, what, reply, min(c.o.MaxReply, maxMessage))
 	if err != nil {
-		return nil, nil, unreachable(ctx, what, HTTP, c.o, err)
+		return nil, nil, err
 	}
 	if reply.StatusCode != http.StatusOK {
 		return nil, nil, &ServerError{Protocol: HTTP, Code: strconv.Itoa(reply.StatusCode), Text: errorText(b, reply.Status), Call: what}
 	}
 	return b, reply.Header, nil
+}
+
+// maxMessage bounds replies that hold no tensors: metadata, statistics, words.
+const maxMessage = 64 << 20
+
+// read takes a reply of at most so many bytes; what it announces is believed
+// only as far as memory goes easily.
+func (c *httpClient) read(ctx context.Context, what string, reply *http.Response, limit int64) ([]byte, error) {
+	var buf bytes.Buffer
+	if n := min(reply.ContentLength, limit, 64<<20); n > 0 {
+		buf.Grow(int(n) + bytes.MinRead)
+	}
+	if _, err := buf.ReadFrom(io.LimitReader(reply.Body, limit+1)); err != nil {
+		return nil, unreachable(ctx, what, HTTP, c.o, err)
+	}
+	if int64(buf.Len()) > limit {
+		return nil, failure.New(failure.Triton, "%s over http: the reply of the server at %s has more than %d bytes", what, c.o.Address, limit)
+	}
+	return buf.Bytes(), nil
 }
 
 // unreachable describes a call that got no answer.
@@ -304,17 +323,9 @@ func (c *httpClient) inferCall(ctx context.Context, what, path string, header ht
 		return nil, nil, unreachable(ctx, what, HTTP, c.o, err)
 	}
 	defer func() { _ = reply.Body.Close() }()
-	var b []byte
-	if reply.ContentLength >= 0 {
-		var buf bytes.Buffer
-		buf.Grow(int(min(reply.ContentLength, 64<<20)) + bytes.MinRead)
-		_, err = buf.ReadFrom(reply.Body)
-		b = buf.Bytes()
-	} else {
-		b, err = io.ReadAll(reply.Body)
-	}
+	b, err := c.read(ctx, what, reply, c.o.MaxReply)
 	if err != nil {
-		return nil, nil, unreachable(ctx, what, HTTP, c.o, err)
+		return nil, nil, err
 	}
 	if reply.StatusCode != http.StatusOK {
 		return nil, nil, &ServerError{Protocol: HTTP, Code: strconv.Itoa(reply.StatusCode), Text: errorText(b, reply.Status), Call: what}

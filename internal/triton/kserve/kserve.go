@@ -5,6 +5,7 @@ package kserve
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/trtship/trtship/internal/failure"
@@ -32,6 +33,9 @@ type Options struct {
 	JSON bool
 	// Connections bounds the idle HTTP connections that are kept; default 64.
 	Connections int
+	// MaxReply bounds the bytes of a reply; default 2 GiB, Triton's own limit
+	// over gRPC.
+	MaxReply int64
 }
 
 // Client is a connection to a server. It is safe for concurrent use.
@@ -96,6 +100,9 @@ func (e *ServerError) Error() string {
 
 // Open returns a client for o. No connection is made before the first call.
 func Open(o Options) (Client, error) {
+	if o.MaxReply <= 0 || o.MaxReply > math.MaxInt32 {
+		o.MaxReply = math.MaxInt32
+	}
 	switch o.Protocol {
 	case HTTP:
 		return openHTTP(o), nil

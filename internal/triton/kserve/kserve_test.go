@@ -21,6 +21,7 @@ import (
 
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/tensor"
+	"github.com/trtship/trtship/internal/testkit"
 	"github.com/trtship/trtship/internal/triton/kserve"
 	"github.com/trtship/trtship/internal/triton/server"
 	"github.com/trtship/trtship/internal/triton/tritonpb"
@@ -348,6 +349,7 @@ func TestAServerThatIsNotThereIsSaid(t *testing.T) {
 
 // s06: what a request must look like and what a reply may look like.
 func TestJSONAndBinaryForms(t *testing.T) {
+	testkit.HoldsCase(t, "s06-json-datatypes")
 	raw, err := kserve.Encode(tensor.Tensor{DType: tensor.String, Shape: []int64{2}, Strings: []string{"ABC", ""}})
 	if err != nil || hex.EncodeToString(raw) != "0300000041424300000000" {
 		t.Errorf("BYTES: %x %v", raw, err)
@@ -389,6 +391,7 @@ func TestJSONAndBinaryForms(t *testing.T) {
 }
 
 func TestRepliesAreUnderstood(t *testing.T) {
+	testkit.HoldsCase(t, "s06-json-datatypes")
 	for name, c := range map[string]struct {
 		body, length string
 		want         tensor.Tensor

@@ -2,9 +2,7 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -15,7 +13,6 @@ import (
 
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
-	"github.com/moby/moby/api/pkg/stdcopy"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/api/types/network"
@@ -369,6 +366,9 @@ func (e *engine) Create(ctx context.Context, c Container) (string, error) {
 	if err != nil {
 		return "", failure.New(failure.Triton, "create a container of %s: %w", c.Image, err).WithHint("pull the image first: nothing is pulled by itself")
 	}
+	if made.ID == "" {
+		return "", failure.New(failure.Triton, "create a container of %s: the engine's reply holds no id", c.Image)
+	}
 	if _, err := e.api.ContainerStart(ctx, made.ID, client.ContainerStartOptions{}); err != nil {
 		_ = e.Remove(context.WithoutCancel(ctx), made.ID)
 		return "", failure.New(failure.Triton, "start the container: %w", err)
@@ -385,8 +385,11 @@ func (e *engine) Running(ctx context.Context, id string) (bool, string, error) {
 		return false, "", failure.New(failure.Triton, "ask for the container: %w", err)
 	}
 	s := r.Container.State
-	if s == nil || s.Running {
-		return s != nil, "", nil
+	if s == nil {
+		return false, "", failure.New(failure.Triton, "ask for the container: the engine's reply holds no state")
+	}
+	if s.Running {
+		return true, "", nil
 	}
 	return false, fmt.Sprintf("exit status %d %s", s.ExitCode, s.Error), nil
 }
@@ -397,11 +400,11 @@ func (e *engine) Logs(ctx context.Context, id string) (string, error) {
 		return "", failure.New(failure.Triton, "read the container's log: %w", err)
 	}
 	defer func() { _ = r.Close() }()
-	var b strings.Builder
-	if _, err := stdcopy.StdCopy(&b, &b, r); err != nil && !errors.Is(err, io.EOF) {
-		return b.String(), failure.New(failure.Triton, "read the container's log: %w", err)
+	log, err := readFrames(r)
+	if err != nil {
+		return log, failure.New(failure.Triton, "read the container's log: %w", err)
 	}
-	return b.String(), nil
+	return log, nil
 }
 
 func (e *engine) Remove(ctx context.Context, id string) error {

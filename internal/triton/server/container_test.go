@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/testkit"
 	"github.com/trtship/trtship/internal/triton/server"
 )
 
@@ -138,6 +139,7 @@ func TestAnAddressThatOthersReachIsSaidLoudly(t *testing.T) {
 
 // g03: in a container with the host's socket a mount names a path of the host.
 func TestThePathTrapIsFoundAndTranslated(t *testing.T) {
+	testkit.HoldsCase(t, "g03-container-action")
 	repository := t.TempDir()
 	serve := func(f *fakeDocker) error {
 		f.running, f.handler = true, ready("m")

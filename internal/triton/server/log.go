@@ -1,7 +1,10 @@
 package server
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"strconv"
@@ -128,4 +131,31 @@ func tailOf(path string, n int64) string {
 		return ""
 	}
 	return strings.TrimSpace(string(b))
+}
+
+// maxLog bounds what is read of a container's log.
+const maxLog = 4 << 20
+
+// readFrames reads the log of a container: frames of a stream's number, three
+// zeros, a length of four bytes, and the text. Unlike the engine's own package
+// it believes no length: a header may announce 4 GB.
+func readFrames(r io.Reader) (string, error) {
+	var b strings.Builder
+	var head [8]byte
+	for b.Len() < maxLog {
+		if _, err := io.ReadFull(r, head[:]); err != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+				return b.String(), nil
+			}
+			return b.String(), err
+		}
+		if head[0] > 3 || head[1]|head[2]|head[3] != 0 {
+			return b.String(), fmt.Errorf("frame % x is none", head)
+		}
+		size := int64(binary.BigEndian.Uint32(head[4:]))
+		if _, err := io.CopyN(&b, r, min(size, int64(maxLog-b.Len()))); err != nil && !errors.Is(err, io.EOF) {
+			return b.String(), err
+		}
+	}
+	return b.String(), nil
 }

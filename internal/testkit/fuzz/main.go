@@ -1,0 +1,139 @@
+// Command fuzz runs the module's fuzz targets until each has been executed
+// often enough, and shows that each of them can fail: it plants a bug in what
+// the target looks at and waits for the target to find it. With -record the
+// counts, taken from the fuzzer's own output, go to docs/verification/faults.json.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/trtship/trtship/internal/proc"
+	"github.com/trtship/trtship/internal/testkit"
+)
+
+// options are the flags.
+type options struct {
+	root    string
+	only    *regexp.Regexp
+	pure    int64 // executions of a target of pure Go
+	ort     int64 // executions of a target that calls ONNX Runtime
+	planted bool
+	record  bool
+	limit   time.Duration
+	tmp     string
+	goTool  string
+}
+
+func main() {
+	var o options
+	only := flag.String("run", "", "only targets whose package.Name matches this `expression`")
+	flag.Int64Var(&o.pure, "pure", 200_000, "executions of each target of pure Go; 0: none")
+	flag.Int64Var(&o.ort, "ort", 5_000, "executions of each target that calls ONNX Runtime; 0: none")
+	flag.BoolVar(&o.planted, "planted", true, "plant bugs and have them found")
+	flag.BoolVar(&o.record, "record", false, "put the counts into docs/verification/faults.json")
+	flag.DurationVar(&o.limit, "limit", 30*time.Minute, "longest `time` for one target")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, o, *only); err != nil {
+		fmt.Fprintln(os.Stderr, "fuzz:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options, only string) (err error) {
+	if o.only, err = regexp.Compile(only); err != nil {
+		return err
+	}
+	if o.root, err = os.Getwd(); err != nil {
+		return err
+	}
+	if _, err := os.Stat(filepath.Join(o.root, "go.mod")); err != nil {
+		return errors.New("run it in the module's folder")
+	}
+	if o.goTool, err = proc.Look("go", os.Getenv("PATH")); err != nil {
+		return err
+	}
+	if o.tmp, err = os.MkdirTemp("", "trtship-fuzz-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(o.tmp) //nolint:errcheck // a temporary folder
+	targets, err := findTargets(o.root)
+	if err != nil {
+		return err
+	}
+	if err := plantsForAll(targets); o.planted && err != nil {
+		return err
+	}
+	var failed []string
+	for _, t := range targets {
+		if !o.only.MatchString(t.String()) {
+			continue
+		}
+		if want := o.executions(t); want > 0 {
+			row, err := o.fuzzTarget(ctx, t, want)
+			failed = append(failed, o.keep(row, err)...)
+		}
+		for _, p := range plants {
+			if o.planted && p.target == t.String() && ctx.Err() == nil {
+				row, err := o.findPlanted(ctx, t, p)
+				failed = append(failed, o.keep(row, err)...)
+			}
+		}
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("%d failures:\n%s", len(failed), strings.Join(failed, "\n"))
+	}
+	return ctx.Err()
+}
+
+func (o options) executions(t target) int64 {
+	if t.ort {
+		return o.ort
+	}
+	return o.pure
+}
+
+// keep prints and records a row, and returns what failed.
+func (o options) keep(row testkit.FaultRow, err error) []string {
+	var failed []string
+	if err != nil {
+		row.Failures = 1
+		failed = append(failed, fmt.Sprintf("%s.%s: %v", row.Package, row.Test, err))
+	}
+	fmt.Printf("%s.%s: %s %s: %d executions, %d new interesting, %d failures; %s\n", row.Package, row.Test, row.Kind, row.About, row.Tried, row.New, row.Failures, row.Detail)
+	if o.record {
+		if err := testkit.MergeFaults(o.root, row); err != nil {
+			failed = append(failed, err.Error())
+		}
+	}
+	return failed
+}
+
+// plantsForAll demands a planted bug for each target, and a target for each bug.
+func plantsForAll(targets []target) error {
+	known := map[string]bool{}
+	for _, p := range plants {
+		known[p.target] = true
+	}
+	for _, t := range targets {
+		if !known[t.String()] {
+			return fmt.Errorf("no bug is planted for %s: add one to plants.go", t)
+		}
+		delete(known, t.String())
+	}
+	for name := range known {
+		return fmt.Errorf("a bug is planted for %s, which is no target", name)
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package main
+
+// plants are bugs that programmers make: a bound that is forgotten, a case that
+// is overlooked, an error that is taken for an answer. Each target has at least
+// one that none of its seeds shows.
+var plants = []plant{
+	{
+		target: "internal/calibration.FuzzParseCache", about: "writes a scale without its leading zeros",
+		file: "internal/calibration/cache.go", old: `"%s: %08x\n"`, new: `"%s: %x\n"`,
+	},
+	{
+		target: "internal/config.FuzzParse", about: "takes an index one behind the next free one",
+		file: "internal/config/override.go", old: "i > len(node.Content) {", new: "i > len(node.Content)+1 {",
+	},
+	{
+		target: "internal/dataset.FuzzHeader", about: "multiplies sizes without a look at the overflow",
+		file: "internal/dataset/npy.go", old: "if n, err := tensor.CheckedElements(h.shape); err != nil || n > math.MaxInt64/16 {",
+		new: "if n, _ := tensor.CheckedElements(h.shape); n > math.MaxInt64/16 {",
+	},
+	{
+		target: "internal/gate.FuzzJUnit", about: "knows a status only in small letters",
+		file: "internal/gate/junit.go", old: "switch strings.ToLower(attribute(e, key)) {", new: "switch attribute(e, key) {",
+	},
+	{
+		target: "internal/github.FuzzEvent", about: "takes a repository of the same length for its own",
+		file: "internal/github/event.go", old: "!strings.EqualFold(ev.HeadRepo, ev.Repository)", new: "len(ev.HeadRepo) != len(ev.Repository)",
+	},
+	{
+		target: "internal/github.FuzzReplies", about: "believes that hunks come in order",
+		file: "internal/github/changes.go", old: "spans[n-1].Last >= at-1 {", new: "spans[n-1].Last == at-1 {",
+	},
+	{
+		target: "internal/onnx.FuzzOpen", about: "loses fields that it does not know",
+		file: "internal/onnx/encode.go", old: "rest.SetUnknown(m.GetUnknown())", new: "",
+	},
+	{
+		target: "internal/onnx/facts.FuzzFindings", about: "reads the third input of a Dropout that has two",
+		file: "internal/onnx/facts/facts.go", old: "len(n.GetInput()) < 3 ||", new: "len(n.GetInput()) < 2 ||",
+	},
+	{
+		target: "internal/onnx/passes.FuzzPasses", about: "merges a-b with b-a",
+		file: "internal/onnx/passes/same.go", old: `n.Standard("Add", "Mul", "And", "Or", "Xor", "Equal")`, new: `n.Standard("Add", "Sub", "Mul", "And", "Or", "Xor", "Equal")`,
+	},
+	{
+		target: "internal/onnx/passes.FuzzPassesOnFiles", about: "overlooks equal node names of three letters",
+		file: "internal/onnx/passes/clean.go", old: `n.Name == "" || n.Removed`, new: `n.Name == "" || len(n.Name) == 3 || n.Removed`,
+	},
+	{
+		target: "internal/ort.FuzzWire", about: "forgets that a length may be negative",
+		file: "internal/ort/wire.go", old: "h.Bytes < 0 || h.Bytes > maxTensor", new: "h.Bytes > maxTensor",
+	},
+	{
+		target: "internal/tensor.FuzzChoose", about: "moves the wrong bound",
+		file: "internal/tensor/quantile.go", old: "case k >= i:", new: "case k > i:",
+	},
+	{
+		target: "internal/tensor.FuzzCompare", about: "takes a lone NaN for a pair",
+		file: "internal/tensor/kernel.go", old: "case r != r && g != g && w.rule.AllowNaN:", new: "case r != r && w.rule.AllowNaN:",
+	},
+	{
+		target: "internal/tensor.FuzzReadNPY", about: "forgets that a width may be negative",
+		file: "internal/tensor/header.go", old: "err != nil || width < 0 || width > 1<<28", new: "err != nil || width > 1<<28",
+	},
+	{
+		target: "internal/tensor.FuzzReadNPZ", about: "believes the shape in a note",
+		file: "internal/tensor/npz.go", old: "Shape: note.Shape, Data: t.Data}\n\t\treturn out, out.Check()", new: "Shape: note.Shape, Data: t.Data}\n\t\treturn out, nil",
+	},
+	{
+		target: "internal/triton/kserve.FuzzGRPCReply", about: "takes more bytes than the shape holds",
+		file: "internal/triton/kserve/dtype.go", old: "int64(len(raw)) != want {", new: "int64(len(raw)) < want {",
+	},
+	{
+		target: "internal/triton/kserve.FuzzReply", about: "lets a string end one byte behind the data",
+		file: "internal/triton/kserve/dtype.go", old: "uint64(size) > uint64(len(rest))", new: "uint64(size) > uint64(len(rest))+1",
+	},
+	{
+		target: "internal/triton/kserve.FuzzServerReplies", about: "takes any status below 300 for an answer",
+		file: "internal/triton/kserve/http.go",
+		old:  "min(c.o.MaxReply, maxMessage))\n\tif err != nil {\n\t\treturn nil, nil, err\n\t}\n\tif reply.StatusCode != http.StatusOK {",
+		new:  "min(c.o.MaxReply, maxMessage))\n\tif err != nil {\n\t\treturn nil, nil, err\n\t}\n\tif reply.StatusCode > 299 {",
+	},
+	{
+		target: "internal/triton/pbtxt.FuzzParse", about: "writes octal escapes of any length",
+		file: "internal/triton/pbtxt/write.go", old: "`\\%03o`", new: "`\\%o`",
+	},
+	{
+		target: "internal/triton/registry.FuzzManifest", about: "takes a name that begins alike for the folder",
+		file: "internal/triton/registry/registry.go", old: `!strings.HasPrefix(name, model+"/")`, new: "!strings.HasPrefix(name, model)",
+	},
+	{
+		target: "internal/triton/server.FuzzEngineReply", about: "skips the text of frames of stdin",
+		file: "internal/triton/server/log.go", old: "size := int64(binary.BigEndian.Uint32(head[4:]))", new: "size := int64(binary.BigEndian.Uint32(head[4:])) * int64(min(head[0], 1))",
+	},
+	{
+		target: "internal/worker.FuzzReply", about: "takes a reply that was cut for a whole one",
+		file: "internal/worker/protocol.go", old: "return nil, errReplyCut", new: "return line, nil",
+	},
+	{
+		target: "report.FuzzDecode", about: "takes a control character for text",
+		file: "report/markdown.go", old: "c >= 127 || c < ' ' && c != '\\n'", new: "c >= 127 || c < ' ' && c != 0x1a && c != '\\n'",
+	},
+}

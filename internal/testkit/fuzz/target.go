@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/trtship/trtship/internal/proc"
+	"github.com/trtship/trtship/internal/testkit"
+)
+
+// target is a function FuzzX of a package.
+type target struct {
+	dir  string // below the module's folder
+	name string
+	ort  bool // its comment says that it asks ONNX Runtime
+}
+
+func (t target) String() string { return t.dir + "." + t.name }
+
+// findTargets reads the tests of the module.
+func findTargets(root string) ([]target, error) {
+	var all []target
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if e.IsDir() && path != root && (strings.HasPrefix(e.Name(), ".") || e.Name() == "testdata") {
+			return filepath.SkipDir
+		}
+		if !strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		dir, err := filepath.Rel(root, filepath.Dir(path))
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Fuzz") {
+				all = append(all, target{dir: filepath.ToSlash(dir), name: f.Name.Name, ort: strings.Contains(f.Doc.Text(), "ONNX Runtime")})
+			}
+		}
+		return err
+	})
+	sort.Slice(all, func(i, j int) bool { return all[i].String() < all[j].String() })
+	return all, err
+}
+
+// build compiles the tests of a package as the fuzzer needs them.
+func (o options) build(ctx context.Context, dir, overlay string) (string, error) {
+	binary := filepath.Join(o.tmp, strings.ReplaceAll(dir, "/", "-")+".test")
+	if overlay != "" {
+		binary += "-planted"
+	} else if _, err := os.Stat(binary); err == nil {
+		return binary, nil // of another target of the package
+	}
+	args := []string{"test", "-c", "-fuzz", ".", "-o", binary}
+	if overlay != "" {
+		args = append(args, "-overlay", overlay)
+	}
+	if out, err := o.command(ctx, o.root, o.goTool, append(args, "./"+dir)...); err != nil {
+		return "", fmt.Errorf("go test -c %s: %w: %s", dir, err, out)
+	}
+	return binary, nil
+}
+
+// command runs a program in a folder, shows what it writes, and returns it.
+func (o options) command(ctx context.Context, dir, path string, args ...string) (string, error) {
+	var out shown
+	err := proc.Run(ctx, proc.Command{Path: path, Args: args, Env: os.Environ(), Dir: dir, Stdout: &out, Stderr: &out, Grace: 10 * time.Second})
+	return out.text.String(), err
+}
+
+// shown keeps what both streams of a program hold, and passes it on.
+type shown struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (s *shown) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text.Write(b)
+	return os.Stderr.Write(b)
+}
+
+// outcome is what the fuzzer said.
+type outcome struct {
+	executions, fresh int64
+	output            string
+	failed            bool // the target failed, with an input for it
+}
+
+var progress = regexp.MustCompile(`execs: (\d+) \(\d+/sec\)(?:, new interesting: (\d+))?`)
+
+// fuzz runs a target in a folder until it was executed often enough or fails.
+func (o options) fuzz(ctx context.Context, binary, dir string, t target, executions int64, limit time.Duration) (outcome, error) {
+	cache, err := os.MkdirTemp(o.tmp, "corpus-")
+	if err != nil {
+		return outcome{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	output, err := o.command(ctx, dir, binary, "-test.run=^$", "-test.fuzz=^"+t.name+"$", "-test.fuzzcachedir="+cache,
+		fmt.Sprintf("-test.fuzztime=%dx", executions), "-test.fuzzminimizetime=10x")
+	res := outcome{output: output}
+	for _, m := range progress.FindAllStringSubmatch(res.output, -1) {
+		res.executions, _ = strconv.ParseInt(m[1], 10, 64)
+		if m[2] != "" {
+			res.fresh, _ = strconv.ParseInt(m[2], 10, 64)
+		}
+	}
+	res.failed = strings.Contains(res.output, "--- FAIL: "+t.name) && strings.Contains(res.output, "Failing input written to")
+	if err != nil && ctx.Err() != nil {
+		return res, fmt.Errorf("%d of %d executions within %s", res.executions, executions, limit)
+	}
+	return res, err
+}
+
+// fuzzTarget has a target executed often enough. An input that fails is kept
+// beside the test, where every later run of it tries it again.
+func (o options) fuzzTarget(ctx context.Context, t target, want int64) (testkit.FaultRow, error) {
+	row := testkit.FaultRow{Kind: testkit.KindFuzz, Package: t.dir, Test: t.name, Detail: "pure Go"}
+	if t.ort {
+		row.Detail = "asks ONNX Runtime"
+	}
+	binary, err := o.build(ctx, t.dir, "")
+	if err != nil {
+		return row, err
+	}
+	// The fuzzer counts its seeds and may stop a few short.
+	got, err := o.fuzz(ctx, binary, filepath.Join(o.root, filepath.FromSlash(t.dir)), t, want+want/100, o.limit)
+	row.Tried, row.New = got.executions, got.fresh
+	switch {
+	case err != nil:
+		return row, fmt.Errorf("%w\n%s", err, got.output)
+	case got.executions < want:
+		return row, fmt.Errorf("%d executions, want %d", got.executions, want)
+	}
+	return row, nil
+}
