@@ -130,7 +130,7 @@ Exit codes: docs/exit-codes.md, or ` + "`trtship help exit-codes`" + `.`,
 // commands makes every command, one file each.
 var commands = []func(*app) *cobra.Command{
 	newPackageCmd, newServeCmd, newStatusCmd, newStopCmd, newLintCmd, newInferCmd, newModelsCmd, newSwapCmd, newTuneCmd, newPublishCmd, newPullCmd,
-	newRunCmd, newReportCmd, newInspectCmd, newValidateCmd, newRecheckCmd, newBenchmarkCmd, newLocateCmd, newCalibrateCmd, newSensitivityCmd, newGateCmd, newActionCmd, newCommentCmd,
+	newRunCmd, newReportCmd, newVerifyCmd, newInspectCmd, newValidateCmd, newRecheckCmd, newBenchmarkCmd, newLocateCmd, newCalibrateCmd, newSensitivityCmd, newGateCmd, newActionCmd, newCommentCmd,
 	newArtifactsCmd, newVersionCmd, newDoctorCmd, newInitCmd, newConfigCmd, newEnvCmd, newManCmd,
 }
 

@@ -2,33 +2,38 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"oras.land/oras-go/v2/registry/remote/credentials"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/provenance"
 	"github.com/trtship/trtship/internal/triton"
 	"github.com/trtship/trtship/internal/triton/registry"
 	"github.com/trtship/trtship/report"
 )
 
 func newPublishCmd(a *app) *cobra.Command {
-	var model string
-	var plain bool
+	var f publishFlags
 	c := &cobra.Command{
 		Use:   "publish REPOSITORY REFERENCE",
 		Short: "Put a model into an OCI registry or layout",
 		Long: `publish puts one model of a repository, with all its versions and its manifest, at REFERENCE:
 HOST/NAME:TAG in a registry, or oci:FOLDER:TAG on disk. Every file is held to the manifest before.
+The statement of provenance of the run that made the model goes with it, as what refers to it: that
+of the run's folder, or the trtship-provenance.json that a pulled model has, or --provenance.
 Registry passwords are those of docker login.`,
 		Example: "  trtship publish model_repository ghcr.io/team/digits:v1\n  trtship publish model_repository oci:layout:v1",
 		GroupID: "serving",
 		Args:    positional(2, 2),
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.publish(cmd.Context(), args, model, plain) },
+		RunE:    func(cmd *cobra.Command, args []string) error { return a.publish(cmd.Context(), args, f) },
 	}
-	c.Flags().StringVar(&model, "model", "", "`name` of the model, if the repository holds several")
-	c.Flags().BoolVar(&plain, "plain-http", false, "talk to the registry without TLS")
+	c.Flags().StringVar(&f.model, "model", "", "`name` of the model, if the repository holds several")
+	c.Flags().StringVar(&f.provenance, "provenance", "", "in-toto statement (`file`) to publish with the model; it must speak of every file")
+	c.Flags().BoolVar(&f.plain, "plain-http", false, "talk to the registry without TLS")
 	return c
 }
 
@@ -39,7 +44,8 @@ func newPullCmd(a *app) *cobra.Command {
 		Use:   "pull REFERENCE -o REPOSITORY",
 		Short: "Bring a published model into a model repository",
 		Long: `pull writes the model at REFERENCE into the repository, every file held to its digest. With --verify it
-is held to the manifest that was packaged with it, too. A model that is there is never overwritten.`,
+is held to the manifest that was packaged with it, too, and to the statement of provenance that
+refers to it, which then lies beside the manifest as trtship-provenance.json. A model that is there is never overwritten.`,
 		GroupID: "serving",
 		Args:    positional(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -71,7 +77,34 @@ func (a *app) registryOptions(plain bool) registry.Options {
 	}}
 }
 
-func (a *app) publish(ctx context.Context, args []string, model string, plain bool) error {
+// publishFlags are the flags of publish.
+type publishFlags struct {
+	model, provenance string
+	plain             bool
+}
+
+// statement reads the provenance to publish: the one that is named, or that of
+// the run whose folder the repository is named in.
+func (f publishFlags) statement(repository string) ([]byte, error) {
+	path := f.provenance
+	if path == "" {
+		path = filepath.Join(filepath.Dir(filepath.Dir(filepath.Clean(repository))), provenance.FileName)
+		if filepath.Base(filepath.Dir(filepath.Clean(repository))) != "artifacts" {
+			return nil, nil
+		}
+	}
+	text, err := provenance.ReadFile(path, provenance.MaxBytes)
+	if errors.Is(err, fs.ErrNotExist) && f.provenance == "" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, failure.New(failure.Artifact, "read provenance: %w", err)
+	}
+	return text, nil
+}
+
+func (a *app) publish(ctx context.Context, args []string, f publishFlags) error {
+	model := f.model
 	ref, err := registry.ParseReference(args[1])
 	if err != nil {
 		return err
@@ -87,7 +120,10 @@ func (a *app) publish(ctx context.Context, args []string, model string, plain bo
 		}
 		model = m.Name
 	}
-	o := a.registryOptions(plain)
+	o := a.registryOptions(f.plain)
+	if o.Provenance, err = f.statement(args[0]); err != nil {
+		return err
+	}
 	o.Progress = func(file string, size int64) { a.say("%s  %s", file, report.FormatBytes(size)) }
 	p, err := registry.Publish(ctx, repository, model, ref, o)
 	if err != nil {
@@ -97,6 +133,9 @@ func (a *app) publish(ctx context.Context, args []string, model string, plain bo
 		return a.printJSON(p)
 	}
 	a.print("%s\n%s  %d files, %s\n", p.Reference, p.Digest, p.Files, report.FormatBytes(p.Bytes))
+	if p.Provenance != "" {
+		a.print("%s  provenance\n", p.Provenance)
+	}
 	return nil
 }
 

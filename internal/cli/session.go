@@ -15,8 +15,10 @@ import (
 	"github.com/trtship/trtship/internal/onnx"
 	"github.com/trtship/trtship/internal/pipeline"
 	"github.com/trtship/trtship/internal/proc"
+	"github.com/trtship/trtship/internal/provenance"
 	"github.com/trtship/trtship/internal/stage"
 	"github.com/trtship/trtship/internal/store"
+	"github.com/trtship/trtship/internal/worker"
 	"github.com/trtship/trtship/report"
 	"github.com/trtship/trtship/stages"
 )
@@ -96,10 +98,26 @@ func (s *session) options(ctx context.Context) (pipeline.Options, error) {
 		Stages: stages.All(s.cfg, s.tools(ctx)), Store: s.store, Project: project, BaseDir: s.cfg.Dir, Config: snapshot,
 		Report: s.report(ctx, snapshot), Probes: map[stage.Need]func(context.Context) error{}, Machine: s.hardware, Render: render,
 	}
+	if o.Materials, err = lockMaterials(); err != nil {
+		return pipeline.Options{}, err
+	}
 	for need := range needNames {
 		o.Probes[need] = func(ctx context.Context) error { return s.machine.Has(ctx, s.cfg, need) }
 	}
 	return o, nil
+}
+
+// lockMaterials are the lock files of the Python environments that stages run in.
+func lockMaterials() ([]provenance.Material, error) {
+	var out []provenance.Material
+	for _, g := range []worker.Group{worker.GroupBase, worker.GroupTriton} {
+		digest, err := worker.LockDigest(g)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, provenance.Material{Name: "python lock " + string(g), Digest: digest})
+	}
+	return out, nil
 }
 
 // report is what is known before the run: everything that decides a verdict is

@@ -396,7 +396,7 @@ func TestTheRunFolder(t *testing.T) {
 	c := newChain(p)
 	o := p.options(c.list()...)
 	o.Report = report.Report{
-		Tool: report.Tool{Name: "trtship", Version: "1"}, Run: report.Run{Config: "trtship.yaml", ConfigHash: "sha256:0"},
+		Tool: report.Tool{Name: "trtship", Version: "1"}, Run: report.Run{Config: "trtship.yaml", ConfigHash: "sha256:" + strings.Repeat("0", 64)},
 		Environment: report.Environment{OS: "linux", Tools: map[string]string{"torch": "2.11"}},
 	}
 	o.Render = func(r *report.Report, dir string) error {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"time"
 
 	"github.com/trtship/trtship/internal/artifact"
 	"github.com/trtship/trtship/internal/failure"
@@ -19,6 +20,16 @@ type Item struct {
 	Dir  string // of its files
 	Runs []string
 	Err  error
+}
+
+// Look lists the artifacts of the store at root without opening it: nothing is
+// locked, swept or made, and a root that is not there is an error.
+func Look(root string) ([]Item, error) {
+	abs, err := filepath.Abs(root)
+	if err != nil {
+		return nil, failure.New(failure.Artifact, "list store: %w", err).At(root)
+	}
+	return (&Store{root: abs, fs: OS{}, now: time.Now}).List()
 }
 
 // List returns the artifacts by kind and id.

@@ -1,6 +1,7 @@
 package triton
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -15,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/provenance"
 	"github.com/trtship/trtship/internal/triton/pbtxt"
 	"github.com/trtship/trtship/internal/triton/tritonpb"
 )
@@ -24,6 +26,9 @@ const ManifestFile = "trtship-manifest.json"
 
 // ManifestFormat is the tag of the manifest.
 const ManifestFormat = "trtship-repository/1"
+
+// manifestBytes is the largest manifest that is read.
+const manifestBytes = 64 << 20
 
 // Manifest records what each version of a model is, with the digests of its files.
 type Manifest struct {
@@ -131,9 +136,12 @@ func checkModelName(name string) error {
 
 func readManifest(dir, name string) (*Manifest, error) {
 	m := &Manifest{}
-	b, err := os.ReadFile(filepath.Join(dir, ManifestFile))
+	b, err := provenance.ReadFile(filepath.Join(dir, ManifestFile), manifestBytes)
 	if err == nil {
 		err = json.Unmarshal(b, m)
+	}
+	if err == nil && m.Format != ManifestFormat {
+		err = fmt.Errorf("its format is %q, want %q", m.Format, ManifestFormat)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, failure.New(failure.Artifact, "read manifest: %w", err).At(filepath.Join(dir, ManifestFile))
@@ -282,36 +290,63 @@ func sorted[V any](m map[string]V) []string {
 	return out
 }
 
-// Verify re-reads every file that the manifest of a model's folder names and
-// returns what is missing or differs.
-func Verify(dir string) ([]string, error) {
-	m, err := ReadManifest(dir)
-	if err != nil {
-		return nil, err
-	}
-	var bad []string
-	check := func(name, want string) {
-		f, err := os.Open(filepath.Join(dir, filepath.FromSlash(name)))
-		if err != nil {
-			bad = append(bad, name+" is missing")
-			return
-		}
-		defer func() { _ = f.Close() }()
-		h := sha256.New()
-		if _, err := io.Copy(h, f); err != nil || "sha256:"+hex.EncodeToString(h.Sum(nil)) != want {
-			bad = append(bad, name+" differs from the manifest")
-		}
-	}
-	check("config.pbtxt", m.Config)
+// ProvenanceFile is the statement of provenance of the run that a model came
+// from, beside its manifest. It is not listed in it.
+const ProvenanceFile = "trtship-provenance.json"
+
+// Wants are the files of a model as its manifest has them.
+func (m *Manifest) Wants() []provenance.Want {
+	want := []provenance.Want{{Path: "config.pbtxt", Digest: m.Config, Size: -1}}
 	for _, n := range sorted(m.Files) {
-		check(n, m.Files[n])
+		want = append(want, provenance.Want{Path: n, Digest: m.Files[n], Size: -1})
 	}
 	for _, v := range sorted(m.Versions) {
 		for _, n := range sorted(m.Versions[v].Files) {
-			check(v+"/"+n, m.Versions[v].Files[n])
+			want = append(want, provenance.Want{Path: v + "/" + n, Digest: m.Versions[v].Files[n], Size: -1})
 		}
 	}
-	return bad, nil
+	return want
+}
+
+// Verify holds a model's folder to its manifest: every file that it lists, and
+// files that it does not list, which Triton would load. If the folder has a
+// statement of provenance, that must cover every file.
+func Verify(ctx context.Context, dir string) (provenance.Found, error) {
+	m, err := ReadManifest(dir)
+	if err != nil {
+		return provenance.Found{Problems: []provenance.Problem{}}, err
+	}
+	want := m.Wants()
+	found, err := provenance.CheckFiles(ctx, dir, want, true, ManifestFile, ProvenanceFile)
+	if err != nil {
+		return found, failure.New(failure.Interrupted, "verify %s: %w", filepath.Base(dir), err)
+	}
+	text, err := provenance.ReadFile(filepath.Join(dir, ProvenanceFile), provenance.MaxBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return found, nil
+	}
+	if err != nil {
+		found.Say(provenance.Unreadable, ProvenanceFile, "%s", err)
+		return found, nil
+	}
+	s, err := provenance.Decode(text)
+	if err != nil {
+		found.Say(provenance.Invalid, ProvenanceFile, "%s", err)
+		return found, nil
+	}
+	for _, name := range s.Covers(want) {
+		found.Say(provenance.Invalid, ProvenanceFile, "it does not speak of the bytes of %s", name)
+	}
+	return found, nil
+}
+
+// Problems joins what was found into one line.
+func Problems(found provenance.Found) string {
+	lines := make([]string, len(found.Problems))
+	for i, p := range found.Problems {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, ", ")
 }
 
 // Model is one model of a repository.

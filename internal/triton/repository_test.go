@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/trtship/trtship/internal/artifact"
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/provenance"
 	"github.com/trtship/trtship/internal/triton"
 	"github.com/trtship/trtship/internal/triton/tritonpb"
 	"github.com/trtship/trtship/internal/triton/tritontest"
@@ -70,7 +72,7 @@ func TestAFlippedByteAndAMissingFileAreFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(repository, "m")
-	if bad, err := triton.Verify(dir); err != nil || len(bad) != 0 {
+	if bad, err := triton.Verify(t.Context(), dir); err != nil || len(bad.Problems) != 0 {
 		t.Fatalf("%v %v", bad, err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "1", "model.onnx"), []byte("weightt"), 0o644); err != nil {
@@ -79,9 +81,96 @@ func TestAFlippedByteAndAMissingFileAreFound(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "1", "sub", "model.data")); err != nil {
 		t.Fatal(err)
 	}
-	bad, err := triton.Verify(dir)
-	if err != nil || len(bad) != 2 || bad[0] != "1/model.onnx differs from the manifest" || bad[1] != "1/sub/model.data is missing" {
+	bad, err := triton.Verify(t.Context(), dir)
+	if err != nil || len(bad.Problems) != 2 || bad.Problems[0].Path != "1/model.onnx" || bad.Problems[0].What != provenance.Changed || bad.Problems[1].String() != "1/sub/model.data is missing" {
 		t.Errorf("%v %v", bad, err)
+	}
+}
+
+func TestWhatAManifestDoesNotListIsFound(t *testing.T) {
+	repository := t.TempDir()
+	if _, err := triton.Add(repository, content(t, "weights")); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(repository, "m")
+	if err := os.Mkdir(filepath.Join(dir, "2"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "2", "model.onnx"), []byte("a version that Triton would serve"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	found, err := triton.Verify(t.Context(), dir)
+	if err != nil || triton.Problems(found) != "2/model.onnx is not listed" {
+		t.Errorf("%q %v", triton.Problems(found), err)
+	}
+}
+
+func TestAHostileManifestOpensNothingElse(t *testing.T) {
+	repository := t.TempDir()
+	if _, err := triton.Add(repository, content(t, "weights")); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(repository, "m")
+	path := filepath.Join(dir, triton.ManifestFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := filepath.Join(repository, "secret")
+	if err := os.WriteFile(secret, []byte("weights"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	hostile := strings.ReplaceAll(string(text), `"model.onnx"`, `"../../secret"`)
+	if err := os.WriteFile(path, []byte(hostile), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	found, err := triton.Verify(t.Context(), dir)
+	if err != nil || !strings.Contains(triton.Problems(found), "1/../../secret is not valid") {
+		t.Errorf("%q %v", triton.Problems(found), err)
+	}
+	if err := os.WriteFile(path, []byte(`{"format":"other/1"}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := triton.Verify(t.Context(), dir); failure.CodeOf(err) != failure.Artifact {
+		t.Errorf("another format: %v", err)
+	}
+}
+
+func TestProvenanceBesideAModelMustCoverIt(t *testing.T) {
+	repository := t.TempDir()
+	if _, err := triton.Add(repository, content(t, "weights")); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(repository, "m")
+	m, err := triton.ReadManifest(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := provenance.Run{Config: artifact.Digest(m.Config), Stages: map[string]artifact.Digest{}}
+	for _, w := range m.Wants() {
+		run.Subjects = append(run.Subjects, provenance.File{Path: "artifacts/model_repository/m/" + w.Path, Digest: artifact.Digest(w.Digest)})
+	}
+	for name, tt := range map[string]struct {
+		subjects []provenance.File
+		want     string
+	}{
+		"of every file":     {run.Subjects, ""},
+		"of all but one":    {run.Subjects[1:], "trtship-provenance.json is not valid: it does not speak of the bytes of config.pbtxt"},
+		"of another format": {nil, "trtship-provenance.json is not valid: it is no in-toto statement"},
+	} {
+		r := run
+		r.Subjects = tt.subjects
+		text, err := provenance.Encode(r)
+		if tt.subjects != nil && err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, triton.ProvenanceFile), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		found, err := triton.Verify(t.Context(), dir)
+		if got := triton.Problems(found); err != nil || (tt.want == "") != (got == "") || !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%s: %q %v", name, got, err)
+		}
 	}
 }
 

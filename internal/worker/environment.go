@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/trtship/trtship/internal/artifact"
 	"github.com/trtship/trtship/internal/failure"
 )
 
@@ -106,6 +107,16 @@ func lockText(group Group) ([]byte, error) {
 			WithHint("environments are %v", Groups)
 	}
 	return text, err
+}
+
+// LockDigest is the digest of a group's lock file.
+func LockDigest(group Group) (artifact.Digest, error) {
+	text, err := lockText(group)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(text)
+	return artifact.SumDigest(sum[:]), nil
 }
 
 // Packages lists what a group's lock file installs, in its order.

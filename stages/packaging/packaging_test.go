@@ -260,7 +260,7 @@ metric_tags { key: "team" value: "vision" }
 			t.Error(err)
 		}
 	}
-	if bad, err := triton.Verify(filepath.Join(out.Published[0].Dir, "small")); err != nil || len(bad) > 0 {
+	if bad, err := triton.Verify(t.Context(), filepath.Join(out.Published[0].Dir, "small")); err != nil || len(bad.Problems) > 0 {
 		t.Errorf("%v %v", bad, err)
 	}
 	again, _, err := pack(t, yaml, relu(t))

@@ -82,14 +82,20 @@ type Options struct {
 	// empty is anonymous.
 	Credential func(ctx context.Context, host string) (user, secret string, err error)
 	Progress   func(file string, size int64)
+	// Provenance is the statement to publish with the model; nil takes the one
+	// that lies beside the model's manifest, if there is one.
+	Provenance []byte
 }
 
 // Published is what became of a publication.
 type Published struct {
 	Reference string `json:"reference"`
 	Digest    string `json:"digest"`
-	Files     int    `json:"files"`
-	Bytes     int64  `json:"bytes"`
+	// Provenance is the digest of the manifest that refers to the model's and
+	// holds the statement; empty if there is none.
+	Provenance string `json:"provenance,omitempty"`
+	Files      int    `json:"files"`
+	Bytes      int64  `json:"bytes"`
 }
 
 func (r Reference) target(o Options) (oras.Target, error) {
@@ -121,12 +127,16 @@ func (r Reference) target(o Options) (oras.Target, error) {
 // digests.
 func Publish(ctx context.Context, repository, model string, ref Reference, o Options) (Published, error) {
 	dir := filepath.Join(repository, model)
-	bad, err := triton.Verify(dir)
+	found, err := triton.Verify(ctx, dir)
 	if err != nil {
 		return Published{}, err
 	}
-	if len(bad) > 0 {
-		return Published{}, failure.New(failure.Artifact, "publish %s: %s", model, strings.Join(bad, ", ")).At(dir).WithHint("package the model again")
+	if len(found.Problems) > 0 {
+		return Published{}, failure.New(failure.Artifact, "publish %s: %s", model, triton.Problems(found)).At(dir).WithHint("package the model again")
+	}
+	statement, err := provenanceOf(dir, o)
+	if err != nil {
+		return Published{}, err
 	}
 	to, err := ref.target(o)
 	if err != nil {
@@ -159,6 +169,11 @@ func Publish(ctx context.Context, repository, model string, ref Reference, o Opt
 		return p, failure.New(failure.Artifact, "publish %s to %s: %w", model, ref, err)
 	}
 	p.Reference, p.Digest = ref.String(), root.Digest.String()
+	if statement != nil {
+		if p.Provenance, err = attach(ctx, to, root, statement); err != nil {
+			return p, failure.New(failure.Artifact, "publish the provenance of %s: %w", model, err)
+		}
+	}
 	return p, nil
 }
 
@@ -190,6 +205,9 @@ func pack(ctx context.Context, src *file.Store, repository, model string, p *Pub
 		}
 		if !e.Type().IsRegular() {
 			return fmt.Errorf("%s is no regular file", path)
+		}
+		if path == filepath.Join(root, triton.ProvenanceFile) {
+			return nil // it refers to the model, and is no part of it
 		}
 		rel, err := filepath.Rel(root, path)
 		if err != nil {
@@ -265,12 +283,15 @@ func Pull(ctx context.Context, ref Reference, repository string, verify bool, o 
 		return "", failure.New(failure.Artifact, "pull %s: %w", ref, err)
 	}
 	if verify {
-		bad, err := triton.Verify(filepath.Join(scratch, model))
+		if err := fetchProvenance(ctx, from, ref, filepath.Join(scratch, model)); err != nil {
+			return "", err
+		}
+		found, err := triton.Verify(ctx, filepath.Join(scratch, model))
 		if err != nil {
 			return "", err
 		}
-		if len(bad) > 0 {
-			return "", failure.New(failure.Artifact, "pull %s: it is not what its manifest says: %s", ref, strings.Join(bad, ", "))
+		if len(found.Problems) > 0 {
+			return "", failure.New(failure.Artifact, "pull %s: it is not what its manifest and its provenance say: %s", ref, triton.Problems(found))
 		}
 	}
 	if err := os.Rename(filepath.Join(scratch, model), dest); err != nil {

@@ -168,7 +168,11 @@ func (r *remote) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		b, ok := r.blobs[strings.TrimPrefix(path, "blobs/")]
 		if strings.HasPrefix(path, "manifests/") {
 			b, ok = r.manifests[strings.TrimPrefix(path, "manifests/")]
-			w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
+			var m struct {
+				MediaType string `json:"mediaType"`
+			}
+			_ = json.Unmarshal(b, &m)
+			w.Header().Set("Content-Type", m.MediaType)
 		}
 		if !ok {
 			w.WriteHeader(http.StatusNotFound)
