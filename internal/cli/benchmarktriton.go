@@ -6,7 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/trtship/trtship/internal/config"
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/tensor"
 	"github.com/trtship/trtship/internal/triton/kserve"
 	"github.com/trtship/trtship/internal/triton/load"
 	"github.com/trtship/trtship/internal/triton/tritonpb"
@@ -104,7 +106,7 @@ func (s *session) sweep(ctx context.Context, base load.Options, loaded *tritonpb
 		concurrency = []int{0} // as many as there are under way
 	}
 	if f.inputData == "" {
-		return load.Sweep(ctx, base, loaded, precision, batches, concurrency, s.loadShapes(loaded))
+		return load.Sweep(ctx, base, loaded, precision, batches, concurrency, loadValues(s.cfg, loaded))
 	}
 	var out report.Benchmark
 	for _, b := range batches {
@@ -125,15 +127,22 @@ func (s *session) sweep(ctx context.Context, base load.Options, loaded *tritonpb
 	return out, nil
 }
 
-// loadShapes gives inputs whose dims are not fixed the sizes of opt, without
-// the batch where the model has one.
-func (s *session) loadShapes(loaded *tritonpb.ModelConfig) map[string][]int64 {
-	out := map[string][]int64{}
-	for name, shape := range s.cfg.ShapesAt(0, 0) {
+// loadValues gives inputs the sizes of opt, without the batch where the model
+// has one, and the range of the configuration.
+func loadValues(cfg *config.Config, loaded *tritonpb.ModelConfig) map[string]load.Values {
+	out := map[string]load.Values{}
+	for name, shape := range cfg.ShapesAt(0, 0) {
 		if loaded.GetMaxBatchSize() > 0 && len(shape) > 0 {
 			shape = shape[1:]
 		}
-		out[name] = shape
+		out[name] = load.Values{Shape: shape}
+	}
+	for _, in := range cfg.Model.Inputs {
+		if len(in.Range) == 2 {
+			v := out[in.Name]
+			v.Range = tensor.Range{Low: string(in.Range[0]), High: string(in.Range[1])}
+			out[in.Name] = v
+		}
 	}
 	return out
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/trtship/trtship/internal/config"
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/rollout"
 	"github.com/trtship/trtship/internal/triton"
@@ -91,7 +92,7 @@ func (a *app) tune(ctx context.Context, path string, f tuneFlags) error {
 		return err
 	}
 	defer srv.Stop()
-	t := &tuning{app: a, model: model, server: srv, f: f, seed: cfg.Validation.Seed}
+	t := &tuning{app: a, model: model, server: srv, f: f, cfg: cfg}
 	return t.search(ctx, install)
 }
 
@@ -101,7 +102,7 @@ type tuning struct {
 	model  triton.Model
 	server *server.Server
 	f      tuneFlags
-	seed   int64
+	cfg    *config.Config
 }
 
 func (t *tuning) search(ctx context.Context, install server.Installation) error {
@@ -163,7 +164,7 @@ func (t *tuning) measure(ctx context.Context, control kserve.Client, s rollout.S
 	if err != nil {
 		return load.Result{}, err
 	}
-	requests, err := load.Generated(loaded, 1, 16, nil, t.seed)
+	requests, err := load.Generated(loaded, 1, 16, loadValues(t.cfg, loaded), t.cfg.Validation.Seed)
 	if err != nil {
 		return load.Result{}, err
 	}

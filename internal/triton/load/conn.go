@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/url"
 	"strconv"
 	"strings"
@@ -27,9 +26,10 @@ type target struct {
 
 // conn is one connection that sends one request at a time. It is written for
 // load: requests were encoded before, and replies are only looked at as far as
-// their status, so that the client is not what is measured.
+// their status, so that the client is not what is measured. It breaks when the
+// context of dial ends.
 type conn interface {
-	roundTrip(ctx context.Context, t target, timeout time.Duration) error
+	roundTrip(t target, timeout time.Duration) error
 	close()
 }
 
@@ -39,8 +39,7 @@ type refused struct{ text string }
 func (e *refused) Error() string { return e.text }
 
 func dial(ctx context.Context, o Options) (conn, error) {
-	d := net.Dialer{Timeout: 10 * time.Second}
-	c, err := d.DialContext(ctx, "tcp", o.Address)
+	c, err := open(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -113,27 +112,23 @@ func encodeGRPC(r kserve.Request) (target, error) {
 
 // httpConn speaks as much HTTP/1.1 as a KServe server answers.
 type httpConn struct {
-	c net.Conn
+	c stream
 	r *bufio.Reader
 }
 
 func (h *httpConn) close() { _ = h.c.Close() }
 
-func (h *httpConn) roundTrip(ctx context.Context, t target, timeout time.Duration) error {
-	if err := h.c.SetDeadline(time.Now().Add(timeout)); err != nil {
+func (h *httpConn) roundTrip(t target, timeout time.Duration) error {
+	if err := h.c.begin(timeout); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = h.c.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	var err error
-	if len(t.body) == 0 {
-		_, err = h.c.Write(t.head)
-	} else {
-		parts := append(net.Buffers{t.head}, t.body...)
-		_, err = parts.WriteTo(h.c)
-	}
-	if err != nil {
+	if _, err := h.c.Write(t.head); err != nil {
 		return err
+	}
+	for _, part := range t.body { // large, so that a call for each costs nothing
+		if _, err := h.c.Write(part); err != nil {
+			return err
+		}
 	}
 	return h.reply()
 }
@@ -184,10 +179,13 @@ func (h *httpConn) reply() error {
 		return err
 	}
 	if closing {
-		return errors.New("the server closes the connection")
+		return errEnded
 	}
 	return &refused{text: fmt.Sprintf("%s: %s", status, errorText(body))}
 }
+
+// errEnded is the end of a connection by the server.
+var errEnded = errors.New("the server closes the connection")
 
 func errorText(body []byte) string {
 	s := strings.TrimSpace(string(body))

@@ -2,11 +2,9 @@ package load
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/url"
 	"time"
 
@@ -24,7 +22,7 @@ const window = 1 << 30
 // with frames of its own: the headers are encoded once, replies are not parsed
 // beyond their status.
 type grpcConn struct {
-	c       net.Conn
+	c       stream
 	framer  *http2.Framer
 	out     *bytes.Buffer // frames that go out in one call
 	headers []byte
@@ -39,7 +37,7 @@ type grpcConn struct {
 	message string
 }
 
-func newGRPCConn(c net.Conn, o Options) (conn, error) {
+func newGRPCConn(c stream, o Options) (conn, error) {
 	g := &grpcConn{c: c, out: &bytes.Buffer{}, frame: 16384, initial: 65535, conn: 65535, stream: 1}
 	g.framer = http2.NewFramer(g.out, &buffered{r: c, b: make([]byte, 64<<10)})
 	g.framer.SetMaxReadFrameSize(1<<24 - 1)
@@ -127,12 +125,10 @@ func (g *grpcConn) field(f hpack.HeaderField) {
 
 var errStreams = errors.New("the connection has used up its streams")
 
-func (g *grpcConn) roundTrip(ctx context.Context, t target, timeout time.Duration) error {
-	if err := g.c.SetDeadline(time.Now().Add(timeout)); err != nil {
+func (g *grpcConn) roundTrip(t target, timeout time.Duration) error {
+	if err := g.c.begin(timeout); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = g.c.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
 	if g.stream > 1<<31-3 {
 		return errStreams
 	}

@@ -291,32 +291,25 @@ func stack(rows [][]tensor.Named, at, batch, input int) (tensor.Named, error) {
 	return out, nil
 }
 
+// Values says what is generated for an input.
+type Values struct {
+	Shape []int64      // sizes without the batch; nil takes the model's dims, which must be fixed then
+	Range tensor.Range // bounds of the values; empty are the type's default
+}
+
 // Generated makes count requests of random values from a seed for a loaded
-// model. shapes gives the sizes of inputs whose dims are not fixed, without the
-// batch.
-func Generated(config *tritonpb.ModelConfig, batch, count int, shapes map[string][]int64, seed int64) ([]kserve.Request, error) {
+// model, each of batch rows. values names inputs whose dims are not fixed or
+// whose values are bounded, such as the indexes of an embedding.
+func Generated(config *tritonpb.ModelConfig, batch, count int, values map[string]Values, seed int64) ([]kserve.Request, error) {
 	rows := make([][]tensor.Named, count*max(batch, 1))
 	for i := range rows {
 		for _, in := range config.GetInput() {
 			if in.GetOptional() {
 				continue
 			}
-			d, ok := kserve.FromConfig(in.GetDataType())
-			if !ok {
-				return nil, failure.New(failure.Usage, "input %s has the data type %s", in.GetName(), in.GetDataType())
-			}
-			shape := shapes[in.GetName()]
-			if shape == nil {
-				shape = in.GetDims()
-			}
-			for _, s := range shape {
-				if s < 0 {
-					return nil, failure.New(failure.Usage, "input %s has the shape %v: give its sizes", in.GetName(), shape)
-				}
-			}
-			t, err := tensor.Generate(d, shape, tensor.Range{}, "load", strconv.FormatInt(seed, 10), strconv.Itoa(i), in.GetName())
+			t, err := generate(in, values[in.GetName()], strconv.FormatInt(seed, 10), strconv.Itoa(i))
 			if err != nil {
-				return nil, failure.New(failure.Usage, "make values for %s: %w", in.GetName(), err)
+				return nil, err
 			}
 			rows[i] = append(rows[i], tensor.Named{Name: in.GetName(), Tensor: t})
 		}
@@ -326,4 +319,25 @@ func Generated(config *tritonpb.ModelConfig, batch, count int, shapes map[string
 		return nil, failure.New(failure.Usage, "make requests: %w", err)
 	}
 	return requests, nil
+}
+
+// generate makes one row of one input.
+func generate(in *tritonpb.ModelInput, v Values, words ...string) (tensor.Tensor, error) {
+	d, ok := kserve.FromConfig(in.GetDataType())
+	if !ok {
+		return tensor.Tensor{}, failure.New(failure.Usage, "input %s has the data type %s", in.GetName(), in.GetDataType())
+	}
+	if v.Shape == nil {
+		v.Shape = in.GetDims()
+	}
+	for _, s := range v.Shape {
+		if s < 0 {
+			return tensor.Tensor{}, failure.New(failure.Usage, "input %s has the shape %v: give its sizes", in.GetName(), v.Shape)
+		}
+	}
+	t, err := tensor.Generate(d, v.Shape, v.Range, append(append([]string{"load"}, words...), in.GetName())...)
+	if err != nil {
+		return t, failure.New(failure.Usage, "make values for %s: %w", in.GetName(), err)
+	}
+	return t, nil
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sort"
 	"sync"
 	"sync/atomic"
@@ -176,6 +177,11 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
+	if o.blocking() { // a processor of Go's for each thread, or they would wait for each other
+		before := runtime.GOMAXPROCS(0)
+		runtime.GOMAXPROCS(before + o.Concurrency)
+		defer runtime.GOMAXPROCS(before)
+	}
 	work, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g := &generator{o: o, targets: targets, start: time.Now()}
@@ -253,7 +259,7 @@ func (w *worker) run(ctx context.Context, arrivals <-chan time.Duration) {
 			case due = <-arrivals:
 			}
 		}
-		err := w.send(ctx)
+		err := w.send()
 		end := time.Since(w.g.start)
 		switch {
 		case ctx.Err() != nil:
@@ -269,13 +275,13 @@ func (w *worker) run(ctx context.Context, arrivals <-chan time.Duration) {
 	}
 }
 
-func (w *worker) send(ctx context.Context) error {
+func (w *worker) send() error {
 	if w.conn == nil {
 		return errNoConnection
 	}
 	t := w.g.targets[w.next%len(w.g.targets)]
 	w.next++
-	return w.conn.roundTrip(ctx, t, w.g.o.Timeout)
+	return w.conn.roundTrip(t, w.g.o.Timeout)
 }
 
 var errNoConnection = errors.New("no connection")

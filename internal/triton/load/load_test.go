@@ -2,8 +2,10 @@ package load_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -390,8 +392,78 @@ func TestGeneratedRequests(t *testing.T) {
 	if _, err := load.Generated(cfg, 2, 1, nil, 1); failure.CodeOf(err) != failure.Usage || !strings.Contains(err.Error(), "give its sizes") {
 		t.Errorf("got %v", err)
 	}
-	got, err := load.Generated(cfg, 2, 3, map[string][]int64{"x": {5, 2}}, 1)
+	got, err := load.Generated(cfg, 2, 3, map[string]load.Values{"x": {Shape: []int64{5, 2}}}, 1)
 	if err != nil || len(got) != 3 || len(got[0].Inputs[0].Shape) != 3 || got[0].Inputs[0].Shape[0] != 2 || string(got[0].Inputs[0].Data) == string(got[1].Inputs[0].Data) {
 		t.Errorf("%v %v", got, err)
+	}
+}
+
+func TestGeneratedValuesKeepToTheirRange(t *testing.T) {
+	cfg := pbtxt.Parse(`name: "m" max_batch_size: 8 input [ { name: "ids" data_type: TYPE_INT64 dims: [ 64 ] }, { name: "x" data_type: TYPE_FP32 dims: [ 64 ] } ]`).Config
+	got, err := load.Generated(cfg, 2, 2, map[string]load.Values{"ids": {Range: tensor.Range{Low: "100", High: "103"}}, "x": {Range: tensor.Range{Low: "0.5", High: "0.75"}}}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[int64]bool{}
+	for _, r := range got {
+		for i := range 2 * 64 {
+			id := int64(binary.LittleEndian.Uint64(r.Inputs[0].Data[8*i:]))
+			seen[id] = true
+			if x := math.Float32frombits(binary.LittleEndian.Uint32(r.Inputs[1].Data[4*i:])); id < 100 || id > 103 || x < 0.5 || x > 0.75 {
+				t.Fatalf("ids %d, x %v", id, x)
+			}
+		}
+	}
+	if len(seen) != 4 {
+		t.Errorf("of 100 to 103 only %v came", seen)
+	}
+	if _, err := load.Generated(cfg, 1, 1, map[string]load.Values{"ids": {Range: tensor.Range{Low: "3", High: "1"}}}, 1); failure.CodeOf(err) != failure.Usage {
+		t.Errorf("an upside-down range: %v", err)
+	}
+}
+
+// A server that takes requests and answers none.
+func silent(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(io.Discard, c) }()
+		}
+	}()
+	return l.Addr().String()
+}
+
+func TestASilentServerIsTimedOutAndNeverHoldsTheEndUp(t *testing.T) {
+	cfg := pbtxt.Parse(`name: "m" max_batch_size: 0 input [ { name: "x" data_type: TYPE_FP32 dims: [ 2 ] } ]`).Config
+	requests, err := load.Generated(cfg, 1, 1, nil, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := silent(t)
+	for _, p := range []kserve.Protocol{kserve.HTTP, kserve.GRPC} {
+		for name, o := range map[string]load.Options{"a thread for each connection": {Concurrency: 3}, "the poller": {Concurrency: 200}, "a rate": {Rate: 50, Concurrency: 3}} {
+			t.Run(string(p)+", "+name, func(t *testing.T) {
+				o.Protocol, o.Address, o.Requests, o.Window = p, address, requests, 100*time.Millisecond
+				o.Timeout, o.MaxWindows = 50*time.Millisecond, 4
+				if _, err := load.Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "timeout") {
+					t.Errorf("a timeout: %v", err)
+				}
+				o.Timeout, o.MaxWindows = time.Hour, 1000
+				ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
+				defer cancel()
+				if _, err := load.Run(ctx, o); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("the end of the context: %v", err)
+				}
+			})
+		}
 	}
 }

@@ -44,10 +44,10 @@ func (r Result) Measurement(config *tritonpb.ModelConfig, precision string, batc
 }
 
 // Sweep measures every pair of batch size and concurrency.
-func Sweep(ctx context.Context, base Options, config *tritonpb.ModelConfig, precision string, batches, concurrency []int, shapes map[string][]int64) (report.Benchmark, error) {
+func Sweep(ctx context.Context, base Options, config *tritonpb.ModelConfig, precision string, batches, concurrency []int, values map[string]Values) (report.Benchmark, error) {
 	var out report.Benchmark
 	for _, b := range batches {
-		requests, err := Generated(config, b, 8, shapes, base.Seed)
+		requests, err := Generated(config, b, 8, values, base.Seed)
 		if err != nil {
 			return out, err
 		}
