@@ -35,6 +35,9 @@ func (c *collector) save(ctx context.Context, base *observers) error {
 	for name, o := range base.byName {
 		sum.of(name).Merge(o)
 	}
+	if err := c.settle(); err != nil {
+		return err
+	}
 	state, err := c.session.Reduced(ctx)
 	if err != nil {
 		return err

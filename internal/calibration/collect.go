@@ -218,12 +218,13 @@ type collector struct {
 	position int // next sample
 	version  string
 	session  *ort.Session
+	sent     []chan error // outcomes of the runs that the session was given, oldest first
 }
 
 // open starts a session that returns names.
 func (c *collector) open(ctx context.Context, names []string) error {
 	s, err := ort.Open(ctx, c.Library, c.Model, ort.Options{
-		Threads: max(c.Threads, 1), Timeout: c.Timeout, ExtraOutputs: c.extra(names), Log: c.Log,
+		Threads: max(c.Threads, 1), Timeout: inFlight * c.Timeout, ExtraOutputs: c.extra(names), Log: c.Log,
 		// Threads that wait for the next run would take the cores from the reducer.
 		ConfigEntries: map[string]string{"session.force_spinning_stop": "1"},
 	})
@@ -387,10 +388,50 @@ func (c *collector) feed(ctx context.Context, b dataset.Batch, base *observers, 
 				feed[i] = tensor.Named{Name: t.Name, Tensor: t.Rows(int64(lo), int64(hi))}
 			}
 		}
-		if err := c.session.Reduce(ctx, reducerKind, c.settings(), feed); err != nil {
-			return fmt.Errorf("calibrate samples %d to %d: %w", b.First+lo, b.First+hi-1, err)
+		if err := c.send(ctx, feed, b.First+lo, b.First+hi-1); err != nil {
+			return err
 		}
 		lo = hi
+	}
+	return nil
+}
+
+// inFlight is how many runs the session is given at once: one that goes on, and
+// the next one's feed on its way.
+const inFlight = 2
+
+// send gives the session one run, without waiting for its end.
+func (c *collector) send(ctx context.Context, feed []tensor.Named, first, last int) error {
+	for len(c.sent) >= inFlight {
+		if err := c.receive(); err != nil {
+			return err
+		}
+	}
+	session, done := c.session, make(chan error, 1)
+	go func() {
+		err := session.Reduce(ctx, reducerKind, c.settings(), feed)
+		if err != nil {
+			err = fmt.Errorf("calibrate samples %d to %d: %w", first, last, err)
+		}
+		done <- err
+	}()
+	c.sent = append(c.sent, done)
+	return nil
+}
+
+// receive waits for the oldest run that was sent.
+func (c *collector) receive() error {
+	err := <-c.sent[0]
+	c.sent = c.sent[1:]
+	return err
+}
+
+// settle waits for all runs that were sent.
+func (c *collector) settle() error {
+	for len(c.sent) > 0 {
+		if err := c.receive(); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -404,6 +445,9 @@ func (c *collector) settings() []byte {
 
 // take adds what the session and this process have observed to all.
 func (c *collector) take(ctx context.Context, base *observers, wanted map[string]bool) error {
+	if err := c.settle(); err != nil {
+		return err
+	}
 	state, err := c.session.Reduced(ctx)
 	if err != nil {
 		return err
@@ -422,6 +466,6 @@ func (c *collector) take(ctx context.Context, base *observers, wanted map[string
 func (c *collector) closeSession() {
 	if c.session != nil {
 		c.session.Close() //nolint:errcheck // it has answered
-		c.session = nil
+		c.session, c.sent = nil, nil
 	}
 }

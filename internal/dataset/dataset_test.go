@@ -635,6 +635,23 @@ func TestReadingStopsWithItsContext(t *testing.T) {
 	}
 }
 
+func TestPathsAreKeptWhateverTheRootIs(t *testing.T) {
+	for _, root := range []string{"", "a", "a/", "./a", "/other"} {
+		l := fileList{root: root}
+		want := []string{"a/x.png", "a/y/z.png", "a", "b/c", "a/ü.png"}
+		for _, p := range want {
+			l.add(p)
+		}
+		var got []string
+		for i := range l.len() {
+			got = append(got, l.at(i))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("root %q: -want +got\n%s", root, diff)
+		}
+	}
+}
+
 // TestMemoryDoesNotGrowWithTheSet reads a set of 100 and one of 10,000 samples.
 func TestMemoryDoesNotGrowWithTheSet(t *testing.T) {
 	const width = 4096

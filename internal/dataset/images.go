@@ -32,7 +32,7 @@ var pictureTypes = []string{".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".
 
 // images is a folder of pictures, in the order of their paths.
 type images struct {
-	files   []string
+	files   fileList
 	ignored int
 	pre     *preprocessor
 	shape   []int64
@@ -47,7 +47,7 @@ func openImages(ctx context.Context, c config.Calibration, inputs []Input) (sour
 	if err != nil {
 		return nil, err
 	}
-	s := &images{pre: pre, shape: pre.shape()}
+	s := &images{files: fileList{root: c.Path}, pre: pre, shape: pre.shape()}
 	st, err := os.Stat(c.Path)
 	if err != nil {
 		return nil, refuse("find calibration pictures: %w", err).At(c.Path).WithHint("mend calibration.path")
@@ -97,7 +97,7 @@ func (s *images) list(ctx context.Context, dir string) error {
 		switch {
 		case d.IsDir():
 		case slices.Contains(pictureTypes, strings.ToLower(filepath.Ext(path))):
-			s.files = append(s.files, path)
+			s.files.add(path)
 		default:
 			s.ignored++
 		}
@@ -106,18 +106,18 @@ func (s *images) list(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	if len(s.files) == 0 {
+	if s.files.len() == 0 {
 		return refuse("no picture found (%s); %d other files", strings.Join(pictureTypes, " "), s.ignored).At(dir).
 			WithHint("put pictures there, or mend calibration.path")
 	}
 	return nil
 }
 
-func (s *images) len() int { return len(s.files) }
+func (s *images) len() int { return s.files.len() }
 
 func (s *images) shapes(int) ([][]int64, error) { return [][]int64{s.shape}, nil }
 
-func (s *images) place(i int) string { return s.files[i] }
+func (s *images) place(i int) string { return s.files.at(i) }
 
 func (s *images) close() error { return nil }
 
@@ -129,16 +129,16 @@ func (s *images) notes() []string {
 }
 
 func (s *images) digest(ctx context.Context, progress func(done, total int64)) (string, error) {
-	return hashFiles(ctx, s.files, progress)
+	return hashFiles(ctx, &s.files, progress)
 }
 
 func (s *images) read(i int, dst [][]byte) error {
-	img, err := decode(s.files[i])
+	img, err := decode(s.files.at(i))
 	if err != nil {
-		return refuse("decode calibration picture: %w", err).At(s.files[i]).WithHint("mend or remove this file")
+		return refuse("decode calibration picture: %w", err).At(s.files.at(i)).WithHint("mend or remove this file")
 	}
 	if err := s.pre.apply(img, dst[0]); err != nil {
-		return refuse("preprocess calibration picture: %w", err).At(s.files[i])
+		return refuse("preprocess calibration picture: %w", err).At(s.files.at(i))
 	}
 	return nil
 }

@@ -204,8 +204,16 @@ func openMember(path string, f *os.File, m *zip.File) (*array, error) {
 
 // row reads row i of an array whose axis 0 has rows, into raw little-endian bytes.
 func (a *array) row(i, rows int64) ([]byte, error) {
+	raw := make([]byte, tensor.Elements(a.shape)*int64(a.size)/max(rows, 1))
+	return raw, a.rowInto(raw, i, rows)
+}
+
+// rowInto is row into memory that is there.
+func (a *array) rowInto(raw []byte, i, rows int64) error {
 	n := tensor.Elements(a.shape) * int64(a.size) / max(rows, 1)
-	raw := make([]byte, n)
+	if int64(len(raw)) != n {
+		return refuse("calibration data changed while they were read").At(a.path)
+	}
 	var err error
 	if a.packed == nil {
 		_, err = a.file.ReadAt(raw, a.at+i*n)
@@ -213,7 +221,7 @@ func (a *array) row(i, rows int64) ([]byte, error) {
 		err = a.stepTo(raw, i)
 	}
 	if err != nil {
-		return nil, refuse("read calibration data: %w", err).At(a.path)
+		return refuse("read calibration data: %w", err).At(a.path)
 	}
 	if a.swapped {
 		for j := 0; j+a.size <= len(raw); j += a.size {
@@ -222,7 +230,7 @@ func (a *array) row(i, rows int64) ([]byte, error) {
 			}
 		}
 	}
-	return raw, nil
+	return nil
 }
 
 // stepTo reads row i of a compressed member, from the beginning if it lies behind.

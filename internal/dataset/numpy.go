@@ -22,7 +22,7 @@ import (
 //	folder/*.npy        each file one or more samples, for a model with one input
 type numpy struct {
 	inputs []Input
-	files  []string // of the set, for the digest
+	files  fileList // of the set, for the digest
 	parts  []part
 	first  []int // index of each part's first sample
 	total  int
@@ -57,7 +57,7 @@ func openNumpy(ctx context.Context, c config.Calibration, inputs []Input) (sourc
 	if err != nil {
 		return nil, refuse("find calibration data: %w", err).At(c.Path).WithHint("mend calibration.path")
 	}
-	n := &numpy{inputs: inputs}
+	n := &numpy{inputs: inputs, files: fileList{root: c.Path}}
 	if !st.IsDir() {
 		err = n.addFile(c.Path, true)
 	} else {
@@ -88,7 +88,9 @@ func (n *numpy) addFolder(ctx context.Context, dir string) error {
 	switch {
 	case len(byInput) == len(n.inputs):
 		p := part{name: dir, paths: byInput}
-		n.files = append(n.files, byInput...)
+		for _, f := range byInput {
+			n.files.add(f)
+		}
 		return n.addPart(p, true)
 	case len(byInput) > 0 && len(npz) == 0:
 		return refuse("calibration data hold %d of %d inputs; expected one .npy for each of %s", len(byInput), len(n.inputs), names(n.inputs)).At(dir)
@@ -145,7 +147,7 @@ func (n *numpy) addFile(path string, keep bool) error {
 		return refuse("calibration data are neither .npy nor .npz").At(path).
 			WithHint("for pictures set calibration.dataset: images")
 	}
-	n.files = append(n.files, path)
+	n.files.add(path)
 	return n.addPart(p, keep)
 }
 
@@ -176,6 +178,9 @@ func (n *numpy) addPart(p part, keep bool) error {
 			shape = shape[1:]
 		}
 		p.shapes = append(p.shapes, shape)
+	}
+	if last := len(n.parts) - 1; last >= 0 && slices.EqualFunc(n.parts[last].shapes, p.shapes, slices.Equal) {
+		p.shapes = n.parts[last].shapes // one copy for all files of a shape
 	}
 	n.parts = append(n.parts, p)
 	return nil
@@ -275,11 +280,17 @@ func (n *numpy) read(i int, dst [][]byte) error {
 	}
 	for k, in := range n.inputs {
 		a := o.arrays[k]
+		from, _ := a.dtype()
+		if from == in.DType {
+			if err := a.rowInto(dst[k], int64(row), int64(p.samples)); err != nil {
+				return err
+			}
+			continue
+		}
 		raw, err := a.row(int64(row), int64(p.samples))
 		if err != nil {
 			return err
 		}
-		from, _ := a.dtype()
 		if want := tensor.Elements(p.shapes[k]) * int64(in.DType.Size()); int64(len(dst[k])) != want || int64(len(raw)) != want/int64(in.DType.Size())*int64(from.Size()) {
 			return refuse("calibration data changed while they were read").At(a.path)
 		}
@@ -299,7 +310,7 @@ func (n *numpy) place(i int) string {
 }
 
 func (n *numpy) digest(ctx context.Context, progress func(done, total int64)) (string, error) {
-	return hashFiles(ctx, n.files, progress)
+	return hashFiles(ctx, &n.files, progress)
 }
 
 func (n *numpy) notes() []string {

@@ -3,6 +3,8 @@ package ort
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -105,4 +107,32 @@ func TestReducingInsideTheChild(t *testing.T) {
 		t.Errorf("sizes %v, %v", a.Sizes, a.Error)
 	}
 	_ = k.close()
+}
+
+// TestWhatAReducingChildHoldsDoesNotGrowWithTheRuns reads the child's peak
+// resident memory after few and after many runs.
+func TestWhatAReducingChildHoldsDoesNotGrowWithTheRuns(t *testing.T) {
+	s := open(t, identity(t, []int64{-1}, tensor.Float32), Options{})
+	feed := []tensor.Named{{Name: "in_float32", Tensor: tensor.FromFloat32s([]int64{1500}, make([]float32, 1500))}}
+	peak := func(runs int) int64 {
+		for range runs {
+			if err := s.Reduce(t.Context(), "test-adder", nil, feed); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.child.PID()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(b), "VmHWM:")
+		kb, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return kb << 10
+	}
+	few, many := peak(13), peak(1237)
+	if many-few > 2<<20 {
+		t.Errorf("%d bytes after 13 runs, %d after 1,250", few, many)
+	}
 }

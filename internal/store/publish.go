@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sort"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sync/errgroup"
@@ -336,9 +337,15 @@ func (s *Store) ownFile(ctx context.Context, path string) error {
 	return s.fs.Rename(own, path)
 }
 
+// buffers are what files are hashed through; a set of many small files would
+// make garbage of a buffer each.
+var buffers = sync.Pool{New: func() any { return new([256 << 10]byte) }}
+
 // readHash hashes a file, and stops when ctx does.
 func readHash(ctx context.Context, r io.Reader, h hash.Hash) (int64, error) {
-	b := make([]byte, 256<<10)
+	pooled, _ := buffers.Get().(*[256 << 10]byte)
+	defer buffers.Put(pooled)
+	b := pooled[:]
 	var total int64
 	for {
 		if err := context.Cause(ctx); err != nil {
