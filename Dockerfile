@@ -47,6 +47,8 @@ ENV XDG_CACHE_HOME=/opt/trtship/cache \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 RUN if [ -n "${ENVIRONMENTS}" ]; then trtship env install ${ENVIRONMENTS}; fi
+# What the image is made of, as CycloneDX.
+RUN mkdir -p /usr/share/doc/trtship && trtship sbom --image > /usr/share/doc/trtship/sbom.cdx.json
 
 # Everything that a run writes goes below the working directory, so that the image
 # runs with --read-only and one volume: docker run --read-only --tmpfs /tmp -v "$PWD:/work" …

@@ -28,6 +28,7 @@ require (
 )
 
 require (
+	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/containerd/errdefs v1.0.0
 	github.com/distribution/reference v0.6.0
 	github.com/ebitengine/purego v0.11.3
@@ -35,6 +36,7 @@ require (
 	github.com/moby/moby/api v1.57.0
 	github.com/opencontainers/image-spec v1.1.1
 	github.com/package-url/packageurl-go v0.1.7
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/sethvargo/go-githubactions v1.3.2
 	github.com/spf13/pflag v1.0.9
 	github.com/yuin/goldmark v1.8.7

@@ -131,7 +131,7 @@ Exit codes: docs/exit-codes.md, or ` + "`trtship help exit-codes`" + `.`,
 var commands = []func(*app) *cobra.Command{
 	newPackageCmd, newServeCmd, newStatusCmd, newStopCmd, newLintCmd, newInferCmd, newModelsCmd, newSwapCmd, newTuneCmd, newPublishCmd, newPullCmd,
 	newRunCmd, newReportCmd, newVerifyCmd, newInspectCmd, newValidateCmd, newRecheckCmd, newBenchmarkCmd, newLocateCmd, newCalibrateCmd, newSensitivityCmd, newGateCmd, newActionCmd, newCommentCmd,
-	newArtifactsCmd, newVersionCmd, newDoctorCmd, newInitCmd, newConfigCmd, newEnvCmd, newManCmd,
+	newArtifactsCmd, newVersionCmd, newSBOMCmd, newDoctorCmd, newInitCmd, newConfigCmd, newEnvCmd, newManCmd,
 }
 
 // commandStarted is where tests make every command meet an unexpected error.

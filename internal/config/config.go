@@ -241,8 +241,8 @@ type Triton struct {
 // InstanceGroup is one group of instances.
 type InstanceGroup struct {
 	Kind  string `yaml:"kind" default:"auto" enum:"auto|gpu|cpu" desc:"auto: gpu for plans, cpu for ONNX."`
-	Count int    `yaml:"count" min:"1" default:"1" desc:"Instances on each device."`
-	GPUs  []int  `yaml:"gpus" min:"0" desc:"Device indexes; all by default."`
+	Count int    `yaml:"count" min:"1" max:"1024" default:"1" desc:"Instances on each device."`
+	GPUs  []int  `yaml:"gpus" min:"0" max:"1024" desc:"Device indexes; all by default."`
 }
 
 // DynamicBatching lets the server merge requests.
@@ -260,7 +260,7 @@ type QueuePolicy struct {
 	TimeoutAction string `yaml:"timeout_action" default:"reject" enum:"reject|delay" desc:"What happens to a request that waited too long."`
 	TimeoutUS     int64  `yaml:"default_timeout_us" min:"0" default:"0" unit:"µs" desc:"How long a request may wait."`
 	AllowOverride bool   `yaml:"allow_timeout_override" default:"false" desc:"A request may shorten its own timeout."`
-	MaxSize       int    `yaml:"max_queue_size" min:"0" default:"0" desc:"Requests in the queue; 0 is no limit."`
+	MaxSize       int    `yaml:"max_queue_size" min:"0" max:"100000" default:"0" desc:"Requests in the queue; 0 is no limit."`
 }
 
 // Gate is what lets a change through.

@@ -193,8 +193,11 @@ func first(d tensor.DType) outputRule {
 func named(attribute string, i int, def tensor.DType) outputRule {
 	return func(n *onnxpb.NodeProto, in []tensor.DType) []tensor.DType {
 		if a := onnx.Attribute(n, attribute); a != nil {
-			d, _ := onnx.DType(int32(a.GetI()))
-			return []tensor.DType{d}
+			if v := a.GetI(); v == int64(int32(v)) {
+				d, _ := onnx.DType(int32(v))
+				return []tensor.DType{d}
+			}
+			return []tensor.DType{""}
 		}
 		if i >= 0 && i < len(in) {
 			return []tensor.DType{in[i]}

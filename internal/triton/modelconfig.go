@@ -171,7 +171,7 @@ func setBatching(c *tritonpb.ModelConfig, s Settings) error {
 		PriorityLevels: uint64(d.PriorityLevels), DefaultPriorityLevel: uint64(d.DefaultLevel),
 	}
 	for _, n := range d.PreferredSizes {
-		if n < 1 || int32(n) > c.MaxBatchSize {
+		if n < 1 || n > int(c.MaxBatchSize) {
 			return failure.New(failure.Usage, "triton.dynamic_batching.preferred_batch_size has %d, max_batch_size is %d", n, c.MaxBatchSize).
 				At(s.where("dynamic_batching.preferred_batch_size"))
 		}

@@ -28,18 +28,19 @@ func TestSettingsThatContradictTheModelAreExit2(t *testing.T) {
 		t    config.Triton
 		want []string
 	}{
-		"a batch above the model's limit":  {config.Triton{MaxBatchSize: of(9)}, []string{"max_batch_size is 9", "limit is 4"}},
-		"a negative batch":                 {config.Triton{MaxBatchSize: of(-1)}, []string{"max_batch_size is -1"}},
-		"GPUs for instances on the CPU":    {config.Triton{InstanceGroups: []config.InstanceGroup{{Kind: "cpu", GPUs: []int{0}}}}, []string{"GPUs [0]", "CPU"}},
-		"a preferred size above the limit": {config.Triton{DynamicBatching: &config.DynamicBatching{PreferredSizes: []int{8}}}, []string{"has 8", "max_batch_size is 4"}},
-		"dynamic batching without batches": {config.Triton{MaxBatchSize: of(0), DynamicBatching: &config.DynamicBatching{}}, []string{"max_batch_size is 0"}},
-		"a default priority out of range":  {config.Triton{DynamicBatching: &config.DynamicBatching{PriorityLevels: 2, DefaultLevel: 3}}, []string{"default_priority_level is 3", "1 to 2"}},
-		"labels of no output":              {config.Triton{Labels: map[string]string{"z": "l.txt"}}, []string{`the output "z"`}},
-		"a policy that is none":            {config.Triton{VersionPolicy: map[string]any{"newest": nil}}, []string{`no policy "newest"`}},
-		"two policies":                     {config.Triton{VersionPolicy: map[string]any{"all": nil, "latest": nil}}, []string{"2 policies"}},
-		"no version":                       {config.Triton{VersionPolicy: map[string]any{"specific": map[string]any{}}}, []string{"names no version"}},
-		"a version that is none":           {config.Triton{VersionPolicy: map[string]any{"specific": map[string]any{"versions": []any{"x"}}}}, []string{"versions holds x"}},
-		"no latest version":                {config.Triton{VersionPolicy: map[string]any{"latest": map[string]any{"num_versions": 0}}}, []string{"num_versions is 0"}},
+		"a batch above the model's limit":       {config.Triton{MaxBatchSize: of(9)}, []string{"max_batch_size is 9", "limit is 4"}},
+		"a negative batch":                      {config.Triton{MaxBatchSize: of(-1)}, []string{"max_batch_size is -1"}},
+		"GPUs for instances on the CPU":         {config.Triton{InstanceGroups: []config.InstanceGroup{{Kind: "cpu", GPUs: []int{0}}}}, []string{"GPUs [0]", "CPU"}},
+		"a preferred size that 32 bits cut off": {config.Triton{DynamicBatching: &config.DynamicBatching{PreferredSizes: []int{1<<32 + 1}}}, []string{"has 4294967297", "max_batch_size is 4"}},
+		"a preferred size above the limit":      {config.Triton{DynamicBatching: &config.DynamicBatching{PreferredSizes: []int{8}}}, []string{"has 8", "max_batch_size is 4"}},
+		"dynamic batching without batches":      {config.Triton{MaxBatchSize: of(0), DynamicBatching: &config.DynamicBatching{}}, []string{"max_batch_size is 0"}},
+		"a default priority out of range":       {config.Triton{DynamicBatching: &config.DynamicBatching{PriorityLevels: 2, DefaultLevel: 3}}, []string{"default_priority_level is 3", "1 to 2"}},
+		"labels of no output":                   {config.Triton{Labels: map[string]string{"z": "l.txt"}}, []string{`the output "z"`}},
+		"a policy that is none":                 {config.Triton{VersionPolicy: map[string]any{"newest": nil}}, []string{`no policy "newest"`}},
+		"two policies":                          {config.Triton{VersionPolicy: map[string]any{"all": nil, "latest": nil}}, []string{"2 policies"}},
+		"no version":                            {config.Triton{VersionPolicy: map[string]any{"specific": map[string]any{}}}, []string{"names no version"}},
+		"a version that is none":                {config.Triton{VersionPolicy: map[string]any{"specific": map[string]any{"versions": []any{"x"}}}}, []string{"versions holds x"}},
+		"no latest version":                     {config.Triton{VersionPolicy: map[string]any{"latest": map[string]any{"num_versions": 0}}}, []string{"num_versions is 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, _, err := triton.Configure(signature(), triton.Settings{Name: "m", MaxBatch: 4, Triton: c.t, Where: func(k string) string { return "f.yaml:1 " + k }})

@@ -45,6 +45,9 @@ type Package struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Bytes   int64  `json:"bytes"` // of the download; 0 if unknown
+	// Hashes are the SHA-256 of the files that pip may install it from, in
+	// hexadecimal digits.
+	Hashes []string `json:"-"`
 }
 
 // Env is an installed environment.
@@ -129,7 +132,7 @@ func Packages(group Group) ([]Package, error) {
 }
 
 // parseLock reads the lines "name==version \" and the comments
-// "# name: <bytes> bytes" of a lock file; the hashes are pip's to check.
+// "# name: <bytes> bytes" of a lock file; the hashes are for pip to check.
 func parseLock(text []byte) ([]Package, error) {
 	sizes := map[string]int64{}
 	var packages []Package
@@ -144,6 +147,10 @@ func parseLock(text []byte) ([]Package, error) {
 		} else if m := lockPin.FindStringSubmatch(line); m != nil {
 			packages = append(packages, Package{Name: m[1], Version: m[2], Bytes: sizes[m[1]]})
 		}
+		if m := lockHash.FindStringSubmatch(line); m != nil && len(packages) > 0 {
+			last := &packages[len(packages)-1]
+			last.Hashes = append(last.Hashes, m[1])
+		}
 	}
 	if len(packages) == 0 {
 		return nil, errors.New("read lock file: no package in it")
@@ -153,6 +160,7 @@ func parseLock(text []byte) ([]Package, error) {
 
 var (
 	lockSize = regexp.MustCompile(`^# (\S+): (\d+) bytes$`)
+	lockHash = regexp.MustCompile(`--hash=sha256:([0-9a-f]{64})`)
 	lockPin  = regexp.MustCompile(`^([A-Za-z0-9._-]+)==(\S+)`)
 )
 

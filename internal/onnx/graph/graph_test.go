@@ -337,3 +337,12 @@ func TestNodesAreDescribed(t *testing.T) {
 		t.Errorf("fact is %q", s)
 	}
 }
+
+func TestATypeOutsideOfTheFormatIsUndefined(t *testing.T) {
+	for v, want := range map[int64]onnxpb.TensorProto_DataType{1: onnxpb.TensorProto_FLOAT, 1<<32 + 1: 0, -1: 0, 1 << 40: 0, 999: 999} {
+		n := &Node{Attrs: []*onnxpb.AttributeProto{IntAttr("to", v)}}
+		if got := n.TypeAttr("to"); got != want {
+			t.Errorf("%d is %v, want %v", v, got, want)
+		}
+	}
+}

@@ -378,7 +378,7 @@ func cast(c *inference) {
 	if c.n.Op == "CastLike" {
 		f.Type = c.in(1).Type
 	} else {
-		f.Type = onnxpb.TensorProto_DataType(c.n.Int("to", 0))
+		f.Type = c.n.TypeAttr("to")
 	}
 	f.Elems = castElems(f.Elems, c.in(0).Type, f.Type)
 	c.set(0, f)
@@ -419,8 +419,8 @@ func quantize(c *inference) {
 	f.Type = onnxpb.TensorProto_UINT8
 	if c.has(2) {
 		f.Type = c.in(2).Type
-	} else if t := c.n.Int("output_dtype", 0); t != 0 {
-		f.Type = onnxpb.TensorProto_DataType(t)
+	} else if t := c.n.TypeAttr("output_dtype"); t != onnxpb.TensorProto_UNDEFINED {
+		f.Type = t
 	}
 	c.set(0, f)
 }

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"math"
 	"slices"
 
 	"github.com/trtship/trtship/internal/onnx"
@@ -166,6 +167,17 @@ func (n *Node) Int(name string, def int64) int64 {
 		return a.GetI()
 	}
 	return def
+}
+
+// TypeAttr returns the element type that an integer attribute names; undefined
+// if it is absent, or a number that the format cannot hold. Cutting one off
+// would make FLOAT of 1<<32 + 1.
+func (n *Node) TypeAttr(name string) onnxpb.TensorProto_DataType {
+	v := n.Int(name, 0)
+	if v < 0 || v > math.MaxInt32 {
+		return onnxpb.TensorProto_UNDEFINED
+	}
+	return onnxpb.TensorProto_DataType(v)
 }
 
 // Float returns a float attribute, or def.

@@ -296,7 +296,7 @@ func evalWhere(c *call) ([]array, bool) {
 }
 
 func evalCast(c *call) ([]array, bool) {
-	a, to := c.in[0], dataType(c.node.Int("to", 0))
+	a, to := c.in[0], c.node.TypeAttr("to")
 	if a.typ == to {
 		return one(a, true)
 	}
