@@ -17,6 +17,10 @@ func (c *Config) WithInputs(inputs []Input) (*Config, error) {
 	for path, line := range c.Lines {
 		d.places[path] = &yaml.Node{Line: line, Column: 1}
 	}
+	for path, source := range c.Overrides {
+		n := &yaml.Node{}
+		d.places[path], d.sources[n] = n, source
+	}
 	d.check(&out)
 	if len(d.problems) > 0 {
 		return nil, d.problems.failure(c.Path)

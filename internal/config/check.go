@@ -23,6 +23,7 @@ var (
 // check finds what is wrong between keys. It runs after decoding, even of a
 // file with mistakes, so that all of them are listed at once.
 func (d *decoder) check(c *Config) {
+	d.decoded()
 	d.checkModel(c)
 	d.checkInputs(c)
 	d.checkProfiles(c)
@@ -59,46 +60,27 @@ func (d *decoder) set(path string) bool {
 	return ok
 }
 
-// mistaken reports whether a problem was found at path or below it, so that one
-// mistake is not told twice.
-func (d *decoder) mistaken(path string) bool {
-	return slices.Contains(d.meant, path) || slices.ContainsFunc(d.problems, func(p Problem) bool {
-		return p.Path == path || strings.HasPrefix(p.Path, path+".")
-	})
-}
-
-// shapesUnknown reports whether mistakes in names, shapes or profiles keep the
-// checks between them from meaning anything.
-func (d *decoder) shapesUnknown() bool {
-	return d.mistaken("tensorrt.profiles") || slices.ContainsFunc(d.problems, func(p Problem) bool {
-		rest, ok := strings.CutPrefix(p.Path, "model.inputs")
-		if !ok {
-			return false
-		}
-		field := rest[strings.LastIndexByte(rest, '.')+1:]
-		return !slices.Contains([]string{"dtype", "range", "argument", "optional"}, field)
-	})
-}
-
 func (d *decoder) checkModel(c *Config) {
 	m := c.Model
 	switch {
-	case d.mistaken("model.name"):
+	case !d.known("model.name"):
 	case m.Name == "":
 		d.wrong("model.name", "is missing; every model has a name")
 	case !modelNameForm.MatchString(m.Name):
 		d.wrong("model.name", "%q is no name; use letters, digits, dot, dash and underscore, and start with a letter or a digit", m.Name)
 	}
-	if d.mistaken("model.kind") {
-		return
+	if d.known("model.kind") {
+		d.checkSource(m)
 	}
-	d.checkSource(m)
 	if m.Factory != "" && !factoryForm.MatchString(m.Factory) {
 		d.wrong("model.factory", "%q is not package.module:callable", m.Factory)
 	}
 	seen := map[string]bool{}
 	for i, name := range m.OutputNames {
 		at := fmt.Sprintf("model.output_names.%d", i)
+		if !d.known(at) {
+			continue
+		}
 		if text := badTensorName(name); text != "" {
 			d.wrong(at, "%s", text)
 		}
@@ -114,7 +96,7 @@ func (d *decoder) checkSource(m Model) {
 	needFactory := m.Kind == "module" || m.Kind == "checkpoint"
 	needPath := m.Kind != "module"
 	switch {
-	case needFactory && m.Factory == "" && !d.mistaken("model.factory"):
+	case needFactory && m.Factory == "" && d.known("model.factory"):
 		d.wrong("model.factory", "is missing; kind %s is made by a factory, package.module:callable", m.Kind)
 	case !needFactory && m.Factory != "":
 		d.wrong("model.factory", "has no meaning for kind %s", m.Kind)
@@ -122,12 +104,12 @@ func (d *decoder) checkSource(m Model) {
 		d.wrong("model.factory_args", "has no meaning for kind %s", m.Kind)
 	}
 	switch {
-	case needPath && m.Path == "" && !d.mistaken("model.path"):
+	case needPath && m.Path == "" && d.known("model.path"):
 		d.wrong("model.path", "is missing; kind %s is read from a file", m.Kind)
 	case !needPath && m.Path != "":
 		d.wrong("model.path", "has no meaning for kind module; use kind checkpoint to load weights")
 	}
-	if m.Kind == "torchscript" && !m.TrustSource && !d.mistaken("model.trust_source") {
+	if m.Kind == "torchscript" && !m.TrustSource && d.known("model.trust_source") {
 		d.wrong("model.trust_source", "must be true for kind torchscript; an archive can carry code that runs while it is loaded")
 	}
 }
@@ -143,33 +125,41 @@ func badTensorName(name string) string {
 }
 
 func (d *decoder) checkInputs(c *Config) {
-	if len(c.Model.Inputs) == 0 && c.Model.Kind != "onnx" && !d.mistaken("model.inputs") {
+	if len(c.Model.Inputs) == 0 && c.Model.Kind != "onnx" && d.known("model.inputs") && d.known("model.kind") {
 		d.wrong("model.inputs", "is missing; kind %s needs its inputs with dtype and shape", c.Model.Kind)
 	}
 	seen := map[string]bool{}
 	for i, in := range c.Model.Inputs {
 		at := fmt.Sprintf("model.inputs.%d", i)
-		if text := badTensorName(in.Name); text != "" {
-			d.wrong(at+".name", "%s", text)
-		} else if seen[in.Name] {
-			d.wrong(at+".name", "%q is declared twice", in.Name)
+		if d.known(at + ".name") {
+			d.checkInputName(c, at+".name", in.Name, seen)
 		}
-		seen[in.Name] = true
-		if slices.Contains(c.Model.OutputNames, in.Name) {
-			d.wrong(at+".name", "%q is also the name of an output", in.Name)
-		}
-		if in.DType == "string" && c.Model.Kind != "onnx" {
+		if in.DType == "string" && c.Model.Kind != "onnx" && d.known("model.kind") {
 			d.wrong(at+".dtype", "string tensors exist in ONNX only, not in kind %s", c.Model.Kind)
 		}
 		if in.Argument != "" && !argumentForm.MatchString(in.Argument) {
 			d.wrong(at+".argument", "%q is not a parameter such as mask, states.0 or batch.ids", in.Argument)
 		}
-		d.checkRange(at+".range", in)
+		if d.known(at+".range") && d.known(at+".dtype") {
+			d.checkRange(at+".range", in)
+		}
+	}
+}
+
+func (d *decoder) checkInputName(c *Config, at, name string, seen map[string]bool) {
+	if text := badTensorName(name); text != "" {
+		d.wrong(at, "%s", text)
+	} else if seen[name] {
+		d.wrong(at, "%q is declared twice", name)
+	}
+	seen[name] = true
+	if slices.Contains(c.Model.OutputNames, name) {
+		d.wrong(at, "%q is also the name of an output", name)
 	}
 }
 
 func (d *decoder) checkRange(at string, in Input) {
-	if len(in.Range) == 0 || d.mistaken(at) {
+	if len(in.Range) == 0 {
 		return
 	}
 	if len(in.Range) != 2 {
@@ -223,29 +213,45 @@ func integerLimits(dtype string) (lo, hi int64) {
 }
 
 func (d *decoder) checkProfiles(c *Config) {
-	if d.shapesUnknown() {
-		return
-	}
-	if len(c.TensorRT.Profiles) == 0 {
+	if len(c.TensorRT.Profiles) == 0 && d.known("tensorrt.profiles") {
 		for i, in := range c.Model.Inputs {
-			if in.Dynamic() {
-				d.wrong(fmt.Sprintf("model.inputs.%d.shape", i), "%s is dynamic in %s and tensorrt.profiles is empty; give min, opt and max of it there",
+			if at := fmt.Sprintf("model.inputs.%d.shape", i); in.Dynamic() && d.known(at) {
+				d.wrong(at, "%s is dynamic in %s and tensorrt.profiles is empty; give min, opt and max of it there",
 					in.Name, strings.Join(symbolsOf(in), ", "))
 			}
 		}
 	}
 	for i, p := range c.TensorRT.Profiles {
 		at := fmt.Sprintf("tensorrt.profiles.%d.inputs", i)
-		for _, in := range c.Model.Inputs {
-			if _, ok := p.Inputs[in.Name]; !ok && in.Dynamic() {
+		if !d.reached(at) {
+			continue
+		}
+		for k, in := range c.Model.Inputs {
+			if _, ok := p.Inputs[in.Name]; !ok && in.Dynamic() && d.declared(k) && d.named(c, at, in.Name, sortedKeys(p.Inputs)) {
 				d.wrong(at, "%s is dynamic in %s and has no min, opt and max here", in.Name, strings.Join(symbolsOf(in), ", "))
 			}
 		}
 		for _, name := range c.profileOrder(p) {
-			d.checkShapeRange(c, at+"."+name, name, p.Inputs[name])
+			if d.reached(at + "." + name) {
+				d.checkShapeRange(c, at+"."+name, name, p.Inputs[name])
+			}
 		}
 		d.checkSymbols(c, at, p)
 	}
+}
+
+// named reports whether an input that is absent below a key is really absent:
+// not meant by one of the names that are there and belong to no input.
+func (d *decoder) named(c *Config, at, input string, names []string) bool {
+	if !d.known(at + "." + input) {
+		return false
+	}
+	for _, name := range names {
+		if _, ok := c.input(name); !ok && nearest(name, []string{input}) == input {
+			return false
+		}
+	}
+	return true
 }
 
 func symbolsOf(in Input) []string {
@@ -279,9 +285,12 @@ func (c *Config) inputNames() []string {
 func (d *decoder) checkShapeRange(c *Config, at, name string, r ShapeRange) {
 	in, declared := c.input(name)
 	if !declared && len(c.Model.Inputs) > 0 {
-		d.wrong(at, "no input has this name%s", didYouMean(name, c.inputNames()))
+		if d.namesKnown(c) {
+			d.wrong(at, "no input has this name%s", didYouMean(name, c.inputNames()))
+		}
 		return
 	}
+	declared = declared && d.shapeKnown(c, name)
 	want := len(r.Min)
 	if declared {
 		want = len(in.Shape)
@@ -290,6 +299,9 @@ func (d *decoder) checkShapeRange(c *Config, at, name string, r ShapeRange) {
 	for _, end := range []string{"min", "opt", "max"} {
 		shape := r.at(end)
 		switch {
+		case !d.known(at + "." + end):
+			sane = false
+		case !declared && !d.known(at+".min"):
 		case len(shape) == 0:
 			d.wrong(at+"."+end, "is missing")
 			sane = false
@@ -341,7 +353,9 @@ func (d *decoder) checkSymbols(c *Config, at string, p Profile) {
 	for _, end := range []string{"min", "opt", "max"} {
 		shapes := map[string][]int64{}
 		for name, r := range p.Inputs {
-			shapes[name] = r.at(end)
+			if d.known(at + "." + name + "." + end) {
+				shapes[name] = r.at(end)
+			}
 		}
 		d.checkShared(c, shapes, func(input string) string { return at + "." + input + "." + end })
 	}
@@ -356,7 +370,7 @@ func (d *decoder) checkShared(c *Config, shapes map[string][]int64, at func(inpu
 	first := map[string]use{}
 	for _, in := range c.Model.Inputs {
 		shape, ok := shapes[in.Name]
-		if !ok || len(shape) != len(in.Shape) {
+		if !ok || len(shape) != len(in.Shape) || !d.shapeKnown(c, in.Name) {
 			continue
 		}
 		for i, dim := range in.Shape {
@@ -376,36 +390,47 @@ func (d *decoder) checkShared(c *Config, shapes map[string][]int64, at func(inpu
 
 // checkPoints checks the user's own points.
 func (d *decoder) checkPoints(c *Config) {
-	if d.mistaken("validation.points") || d.shapesUnknown() {
-		return
-	}
 	for i, shapes := range c.Validation.Points {
-		at := fmt.Sprintf("validation.points.%d", i)
-		before := len(d.problems)
-		for _, name := range sortedKeys(shapes) {
-			shape := shapes[name]
-			in, declared := c.input(name)
-			switch {
-			case !declared && len(c.Model.Inputs) > 0:
+		if at := fmt.Sprintf("validation.points.%d", i); d.reached(at) {
+			d.checkPoint(c, at, shapes)
+		}
+	}
+}
+
+func (d *decoder) checkPoint(c *Config, at string, shapes map[string][]int64) {
+	before := len(d.problems)
+	good := map[string][]int64{}
+	for _, name := range sortedKeys(shapes) {
+		if !d.known(at + "." + name) {
+			continue
+		}
+		shape := shapes[name]
+		good[name] = shape
+		in, declared := c.input(name)
+		fits := declared && d.shapeKnown(c, name)
+		switch {
+		case !declared && len(c.Model.Inputs) > 0:
+			if d.namesKnown(c) {
 				d.wrong(at+"."+name, "no input has this name%s", didYouMean(name, c.inputNames()))
-			case declared && len(shape) != len(in.Shape):
-				d.wrong(at+"."+name, "has %d dimensions, but %s has %d: %s", len(shape), name, len(in.Shape), shapeText(in.Shape))
-			case declared:
-				d.checkFixed(at+"."+name, in, shape)
 			}
-			if slices.ContainsFunc(shape, func(v int64) bool { return v < 0 }) {
-				d.wrong(at+"."+name, "a size is below 0")
-			}
+		case fits && len(shape) != len(in.Shape):
+			d.wrong(at+"."+name, "has %d dimensions, but %s has %d: %s", len(shape), name, len(in.Shape), shapeText(in.Shape))
+		case fits:
+			d.checkFixed(at+"."+name, in, shape)
 		}
-		for _, in := range c.Model.Inputs {
-			if _, ok := shapes[in.Name]; !ok && in.Dynamic() {
-				d.wrong(at, "%s is dynamic and has no shape here", in.Name)
-			}
+		if slices.ContainsFunc(shape, func(v int64) bool { return v < 0 }) {
+			d.wrong(at+"."+name, "a size is below 0")
 		}
-		d.checkShared(c, shapes, func(input string) string { return at + "." + input })
-		if len(d.problems) == before && len(c.TensorRT.Profiles) > 0 && c.ProfileOf(c.complete(shapes)) < 0 {
-			d.wrong(at, "lies in no profile: %s", c.outside(shapes))
+	}
+	for k, in := range c.Model.Inputs {
+		if _, ok := shapes[in.Name]; !ok && in.Dynamic() && d.declared(k) && d.named(c, at, in.Name, sortedKeys(shapes)) {
+			d.wrong(at, "%s is dynamic and has no shape here", in.Name)
 		}
+	}
+	d.checkShared(c, good, func(input string) string { return at + "." + input })
+	whole := len(d.problems) == before && len(good) == len(shapes)
+	if whole && len(c.TensorRT.Profiles) > 0 && d.shapesKnown(c) && c.ProfileOf(c.complete(shapes)) < 0 {
+		d.wrong(at, "lies in no profile: %s", c.outside(shapes))
 	}
 }
 
@@ -433,7 +458,7 @@ func sortedKeys[V any](m map[string]V) []string {
 }
 
 func (d *decoder) checkOutputName(c *Config, at, name string) {
-	if len(c.Model.OutputNames) > 0 && name != "" && !slices.Contains(c.Model.OutputNames, name) {
+	if len(c.Model.OutputNames) > 0 && d.known("model.output_names") && name != "" && !slices.Contains(c.Model.OutputNames, name) {
 		d.wrong(at, "no output has the name %s%s", name, didYouMean(name, c.Model.OutputNames))
 	}
 }
@@ -446,7 +471,7 @@ func (d *decoder) checkValidation(c *Config) {
 	if task == nil {
 		return
 	}
-	if task.Data == "" && !d.mistaken("validation.task.data") {
+	if task.Data == "" && d.known("validation.task.data") {
 		d.wrong("validation.task.data", "is missing; the metric needs labelled data")
 	}
 	d.checkOutputName(c, "validation.task.output", task.Output)
@@ -455,7 +480,7 @@ func (d *decoder) checkValidation(c *Config) {
 
 // checkBatch checks a batch size against the profiles; 0 is not set.
 func (d *decoder) checkBatch(c *Config, at string, batch int) {
-	if batch == 0 || d.shapesUnknown() {
+	if batch == 0 || !d.known(at) || !d.shapesKnown(c) {
 		return
 	}
 	lo, hi, any := int64(0), int64(0), false
@@ -497,13 +522,13 @@ func (c *Config) fixedBatch() (size int64, ok bool) {
 }
 
 func (d *decoder) checkPrecisions(c *Config) {
-	if len(c.TensorRT.Precisions) == 0 && !d.mistaken("tensorrt.precisions") {
+	if len(c.TensorRT.Precisions) == 0 && d.known("tensorrt.precisions") {
 		d.wrong("tensorrt.precisions", "is empty; name at least one of fp32, fp16, bf16, int8")
 	}
 	if c.TensorRT.StripWeights && c.TensorRT.VersionCompatible {
 		d.wrong("tensorrt.strip_weights", "and tensorrt.version_compatible exclude each other in TensorRT")
 	}
-	if c.TensorRT.Typing == "strong" && c.TensorRT.Constraints != "none" && !d.mistaken("tensorrt.precision_constraints") {
+	if c.TensorRT.Typing == "strong" && c.TensorRT.Constraints != "none" && d.known("tensorrt.precision_constraints") && d.known("tensorrt.typing") {
 		d.wrong("tensorrt.precision_constraints", "needs tensorrt.typing: weak; strongly typed graphs say the precision of every layer themselves")
 	}
 	if c.TensorRT.Typing == "weak" && c.TensorRT.Refittable && slices.Contains(c.TensorRT.Precisions, "int8") {
@@ -513,21 +538,21 @@ func (d *decoder) checkPrecisions(c *Config) {
 
 func (d *decoder) checkCalibration(c *Config) {
 	cal := c.Calibration
-	if slices.Contains(c.TensorRT.Precisions, "int8") && cal.Path == "" && cal.Cache == "" && cal.Dataset != "synthetic" && !d.mistaken("calibration") {
+	if slices.Contains(c.TensorRT.Precisions, "int8") && cal.Path == "" && cal.Cache == "" && cal.Dataset != "synthetic" && d.known("calibration.path") && d.known("calibration.cache") && d.known("calibration.dataset") {
 		at := "calibration"
 		if !d.set("calibration") {
 			at = "tensorrt.precisions"
 		}
 		d.wrong(at, "int8 needs calibration.path (representative data) or calibration.cache")
 	}
-	if cal.MinSamples > cal.NumSamples {
+	if cal.MinSamples > cal.NumSamples && d.known("calibration.min_samples") && d.known("calibration.num_samples") {
 		at := "calibration.num_samples"
 		if !d.set(at) {
 			at = "calibration.min_samples"
 		}
 		d.wrong(at, "num_samples %d is below min_samples %d", cal.NumSamples, cal.MinSamples)
 	}
-	if cal.Input != "" && len(c.Model.Inputs) > 0 {
+	if cal.Input != "" && len(c.Model.Inputs) > 0 && d.namesKnown(c) {
 		if _, ok := c.input(cal.Input); !ok {
 			d.wrong("calibration.input", "no input has the name %s%s", cal.Input, didYouMean(cal.Input, c.inputNames()))
 		}
@@ -544,26 +569,26 @@ func (d *decoder) checkCalibration(c *Config) {
 
 func (d *decoder) checkPreprocess(p Preprocess) {
 	at := "calibration.preprocess."
-	if len(p.Crop) != 0 && len(p.Crop) != 2 {
+	if d.known(at+"crop") && len(p.Crop) != 0 && len(p.Crop) != 2 {
 		d.wrong(at+"crop", "want [height, width], got %d values", len(p.Crop))
 	}
-	if len(p.Mean) > 0 && len(p.Std) > 0 && len(p.Mean) != len(p.Std) {
+	if d.known(at+"mean") && d.known(at+"std") && len(p.Mean) > 0 && len(p.Std) > 0 && len(p.Mean) != len(p.Std) {
 		d.wrong(at+"std", "has %d values, but mean has %d", len(p.Std), len(p.Mean))
 	}
-	if slices.Contains(p.Std, 0) {
+	if d.known(at+"std") && slices.Contains(p.Std, 0) {
 		d.wrong(at+"std", "a value is 0; values are divided by it")
 	}
-	if len(p.Range) != 0 && (len(p.Range) != 2 || p.Range[0] > p.Range[1]) {
+	if d.known(at+"range") && len(p.Range) != 0 && (len(p.Range) != 2 || p.Range[0] > p.Range[1]) {
 		d.wrong(at+"range", "want [low, high], got %v", p.Range)
 	}
 }
 
 func (d *decoder) checkBenchmark(c *Config) {
 	b := &c.Benchmark
-	if len(b.BatchSizes) == 0 && !d.mistaken("benchmark.batch_sizes") {
+	if len(b.BatchSizes) == 0 && d.known("benchmark.batch_sizes") {
 		d.wrong("benchmark.batch_sizes", "is empty; set benchmark.enabled to false to turn the stage off")
 	}
-	if len(b.Concurrency) == 0 && !d.mistaken("benchmark.concurrency") {
+	if len(b.Concurrency) == 0 && d.known("benchmark.concurrency") {
 		d.wrong("benchmark.concurrency", "is empty; set benchmark.enabled to false to turn the stage off")
 	}
 	if d.set("benchmark.batch_sizes") {
@@ -589,7 +614,7 @@ func (d *decoder) checkTriton(c *Config) {
 	if c.Target == "onnxruntime" && !slices.Contains(allowed, "fp32") {
 		allowed = append(allowed, "fp32")
 	}
-	if t.Precision != "" && !slices.Contains(allowed, t.Precision) {
+	if t.Precision != "" && d.known("tensorrt.precisions") && d.known("target") && !slices.Contains(allowed, t.Precision) {
 		d.wrong("triton.precision", "%s is not among tensorrt.precisions (%s)", t.Precision, strings.Join(c.TensorRT.Precisions, ", "))
 	}
 	d.checkMaxBatch(c)
@@ -598,7 +623,7 @@ func (d *decoder) checkTriton(c *Config) {
 	for _, name := range sortedKeys(t.Labels) {
 		d.checkOutputName(c, "triton.labels."+name, name)
 	}
-	if len(t.Protocols) == 0 && !d.mistaken("triton.protocols") {
+	if len(t.Protocols) == 0 && d.known("triton.protocols") {
 		d.wrong("triton.protocols", "is empty; name http, grpc or both")
 	}
 	d.checkServer(t)
@@ -607,7 +632,7 @@ func (d *decoder) checkTriton(c *Config) {
 // checkMaxBatch holds triton.max_batch_size to the model's own limit.
 func (d *decoder) checkMaxBatch(c *Config) {
 	asked := c.Triton.MaxBatchSize
-	if asked == nil || d.shapesUnknown() || (len(c.Model.Inputs) == 0 && len(c.TensorRT.Profiles) == 0) {
+	if asked == nil || !d.known("triton.max_batch_size") || !d.shapesKnown(c) || (len(c.Model.Inputs) == 0 && len(c.TensorRT.Profiles) == 0) {
 		return
 	}
 	if limit := c.MaxBatch(); int64(*asked) > limit {
@@ -620,17 +645,22 @@ func (d *decoder) checkBatching(c *Config) {
 	if b == nil {
 		return
 	}
-	limit, known := c.MaxBatch(), len(c.Model.Inputs) > 0 && !d.shapesUnknown()
+	limit, known := c.MaxBatch(), len(c.Model.Inputs) > 0 && d.shapesKnown(c)
 	if c.Triton.MaxBatchSize != nil {
 		limit, known = int64(*c.Triton.MaxBatchSize), true
 	}
+	known = known && !d.mistaken("triton.max_batch_size")
 	if known && limit == 0 {
 		d.wrong("triton.dynamic_batching", "needs a batch dimension; the largest batch is 0")
 	}
 	for i, size := range b.PreferredSizes {
-		if known && limit > 0 && int64(size) > limit {
+		if known && limit > 0 && int64(size) > limit && d.known(fmt.Sprintf("triton.dynamic_batching.preferred_batch_size.%d", i)) {
 			d.wrong(fmt.Sprintf("triton.dynamic_batching.preferred_batch_size.%d", i), "%d is above the largest batch %d", size, limit)
 		}
+	}
+	at := "triton.dynamic_batching."
+	if !d.known(at+"default_priority_level") || !d.known(at+"priority_levels") {
+		return
 	}
 	if b.DefaultLevel > b.PriorityLevels {
 		d.wrong("triton.dynamic_batching.default_priority_level", "%d is above priority_levels %d", b.DefaultLevel, b.PriorityLevels)
@@ -641,10 +671,10 @@ func (d *decoder) checkBatching(c *Config) {
 }
 
 func (d *decoder) checkVersionPolicy(p map[string]any) {
-	if len(p) == 0 {
+	at := "triton.version_policy"
+	if len(p) == 0 || !d.known(at) {
 		return
 	}
-	at := "triton.version_policy"
 	if len(p) > 1 {
 		d.wrong(at, "has %d of latest, all and specific; give one", len(p))
 		return
@@ -697,7 +727,7 @@ func (d *decoder) checkServer(t Triton) {
 	if strings.HasPrefix(t.Server, "-") {
 		d.wrong("triton.server", "%q starts with a dash; it is no executable", t.Server)
 	}
-	if net.ParseIP(t.BindAddress) == nil && t.BindAddress != "localhost" && !d.mistaken("triton.bind_address") {
+	if net.ParseIP(t.BindAddress) == nil && t.BindAddress != "localhost" && d.known("triton.bind_address") {
 		d.wrong("triton.bind_address", "%q is no IP address", t.BindAddress)
 	}
 	if t.GPUs != "" && !gpusForm.MatchString(t.GPUs) {
@@ -721,13 +751,13 @@ func (d *decoder) checkServer(t Triton) {
 func (d *decoder) checkGate(c *Config) {
 	for i, b := range c.Gate.Budgets {
 		at := fmt.Sprintf("gate.budgets.%d", i)
-		if b.Metric == "" && !d.mistaken(at+".metric") {
+		if b.Metric == "" && d.known(at+".metric") {
 			d.wrong(at+".metric", "is missing")
 		}
-		if b.Max == nil && b.Min == nil && b.MaxRise == nil && b.MaxDrop == nil && !d.mistaken(at) {
+		if b.Max == nil && b.Min == nil && b.MaxRise == nil && b.MaxDrop == nil && d.reached(at) && !d.strange[at] && !d.mistaken(at) {
 			d.wrong(at, "has no limit; give max, min, max_rise or max_drop")
 		}
-		if b.Max != nil && b.Min != nil && *b.Min > *b.Max {
+		if b.Max != nil && b.Min != nil && d.known(at+".max") && d.known(at+".min") && *b.Min > *b.Max {
 			d.wrong(at+".min", "%g is above max %g", *b.Min, *b.Max)
 		}
 	}

@@ -29,6 +29,9 @@ type Config struct {
 	// Lines gives the line of each key that the file sets, by dotted path, for
 	// errors and annotations found later.
 	Lines map[string]int `yaml:"-"`
+	// Overrides gives the source of each key that the environment or --set
+	// gives, such as "--set export.opset".
+	Overrides map[string]string `yaml:"-"`
 }
 
 // Model says what to ship.
@@ -233,6 +236,7 @@ type Triton struct {
 	MetricsPort     int               `yaml:"metrics_port" min:"0" max:"65535" default:"0" desc:"0 chooses a free port for served, 8002 for serve."`
 	GPUs            string            `yaml:"gpus" desc:"GPUs of the container: all, or indexes and UUIDs with commas."`
 	SharedMemoryMB  int               `yaml:"shm_mb" min:"1" default:"256" unit:"MiB" desc:"/dev/shm of the container."`
+	MemoryMB        int               `yaml:"memory_mb" min:"0" default:"0" unit:"MiB" desc:"Limit of the server: a container's memory, a process's address space (of each process; CUDA reserves far more of that than it uses). 0 is none."`
 	ReadyTimeoutS   int               `yaml:"ready_timeout_s" min:"1" default:"120" unit:"s" desc:"How long to wait for the model."`
 	Verbose         bool              `yaml:"log_verbose" default:"false" desc:"Verbose server log."`
 	Protocols       []string          `yaml:"protocols" default:"[http, grpc]" enum:"http|grpc" desc:"Protocols that served compares over."`

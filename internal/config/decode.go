@@ -25,7 +25,9 @@ type decoder struct {
 	sources  map[*yaml.Node]string // where nodes came from that are not from the file
 	places   map[string]*yaml.Node // the value of each key that was set, by dotted path
 	problems Problems
-	meant    []string // keys that unknown ones were taken for; they are not missing
+	meant    []string        // keys that unknown ones were taken for; they are not missing
+	strange  map[string]bool // sections with a key that nobody knows
+	broken   map[string]bool // paths of the problems that decoding found
 	visited  int
 	depth    int
 }
@@ -140,14 +142,25 @@ func (d *decoder) structure(v reflect.Value, n *yaml.Node, path string) {
 		i := slices.Index(names, key.Value)
 		if i < 0 {
 			d.bad(key, join(path, key.Value), "unknown key%s", d.hintFor(key.Value, names))
-			if near := nearest(key.Value, names); near != "" {
-				d.meant = append(d.meant, join(path, near))
-			}
+			d.unknownKey(path, key.Value, names)
 			return
 		}
 		d.note(join(path, key.Value), value, key)
 		d.value(v.FieldByIndex(members[i].index), value, join(path, key.Value), &members[i])
 	})
+}
+
+// unknownKey notes which key an unknown one of a section stands for, or that it
+// may stand for any.
+func (d *decoder) unknownKey(section, key string, names []string) {
+	if near := nearest(key, names); near != "" {
+		d.meant = append(d.meant, join(section, near))
+		return
+	}
+	if d.strange == nil {
+		d.strange = map[string]bool{}
+	}
+	d.strange[section] = true
 }
 
 // hintFor suggests a key of the same section, else the section where the key

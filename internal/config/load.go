@@ -16,6 +16,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 )
 
 // Options are what is read besides the file.
@@ -49,7 +50,7 @@ func Load(path string, opts Options) (*Config, error) {
 	case info.Size() > maxFileBytes:
 		return nil, failure.New(failure.Usage, "%s has %d bytes; a configuration has at most %d", path, info.Size(), maxFileBytes)
 	}
-	data, err := os.ReadFile(abs)
+	data, err := regular.ReadFile(abs)
 	if err != nil {
 		return nil, failure.New(failure.Artifact, "read configuration: %w", err)
 	}
@@ -59,6 +60,9 @@ func Load(path string, opts Options) (*Config, error) {
 	}
 	c.Dir = filepath.Dir(abs)
 	c.resolvePaths()
+	if odd := c.oddPaths(); len(odd) > 0 {
+		return nil, odd.failure(path)
+	}
 	return c, nil
 }
 
@@ -76,9 +80,11 @@ func Parse(data []byte, name string, opts Options) (*Config, error) {
 	c := Defaults()
 	d.value(reflect.ValueOf(c).Elem(), root, "", nil)
 	c.Path = name
-	c.Lines = map[string]int{}
+	c.Lines, c.Overrides = map[string]int{}, map[string]string{}
 	for path, n := range d.places {
-		if _, other := d.sources[n]; !other {
+		if source, other := d.sources[n]; other {
+			c.Overrides[path] = source
+		} else {
 			c.Lines[path] = n.Line
 		}
 	}
@@ -135,60 +141,87 @@ func (d *decoder) syntax(err error) Problem {
 
 // resolvePaths makes input paths absolute, relative to the file's folder.
 func (c *Config) resolvePaths() {
-	resolveIn(reflect.ValueOf(c).Elem(), c.Dir)
+	c.inputPaths(func(_, path string) string {
+		if path == "" || filepath.IsAbs(path) {
+			return path
+		}
+		return filepath.Join(c.Dir, filepath.FromSlash(path))
+	})
 }
 
-func resolveIn(v reflect.Value, dir string) {
+// oddPaths finds input paths at which something else than a file or a folder is.
+// Whoever opens a pipe waits for a writer, torch as well as we.
+func (c *Config) oddPaths() Problems {
+	var out Problems
+	c.inputPaths(func(key, path string) string {
+		if err := regular.Check(path); err != nil {
+			p := Problem{Where: c.Where(key), Path: key, Text: err.Error()}
+			if _, set := c.Overrides[key]; !set {
+				p.Line = c.Lines[key]
+			}
+			out = append(out, p)
+		}
+		return path
+	})
+	return out
+}
+
+// inputPaths replaces every path of an input by what f makes of it and its key.
+func (c *Config) inputPaths(f func(key, path string) string) {
+	pathsIn(reflect.ValueOf(c).Elem(), "", f)
+}
+
+func pathsIn(v reflect.Value, at string, f func(key, path string) string) {
 	for _, m := range membersOf(v.Type()) {
-		f := v.FieldByIndex(m.index)
+		field, key := v.FieldByIndex(m.index), join(at, m.key)
 		if m.tag.Get("path") == "input" {
-			resolveValue(f, dir)
+			replacePaths(field, key, f)
 			continue
 		}
-		if f.Kind() == reflect.Pointer && !f.IsNil() {
-			f = f.Elem()
+		if field.Kind() == reflect.Pointer && !field.IsNil() {
+			field = field.Elem()
 		}
-		if f.Kind() == reflect.Struct && !isScalar(f.Type()) {
-			resolveIn(f, dir)
+		if field.Kind() == reflect.Struct && !isScalar(field.Type()) {
+			pathsIn(field, key, f)
 		}
 	}
 }
 
-func resolveValue(f reflect.Value, dir string) {
-	abs := func(s string) string {
-		if s == "" || filepath.IsAbs(s) {
-			return s
-		}
-		return filepath.Join(dir, filepath.FromSlash(s))
-	}
-	switch f.Kind() {
+func replacePaths(v reflect.Value, key string, f func(key, path string) string) {
+	switch v.Kind() {
 	case reflect.String:
-		f.SetString(abs(f.String()))
+		v.SetString(f(key, v.String()))
 	case reflect.Slice:
-		for i := range f.Len() {
-			f.Index(i).SetString(abs(f.Index(i).String()))
+		for i := range v.Len() {
+			v.Index(i).SetString(f(join(key, strconv.Itoa(i)), v.Index(i).String()))
 		}
 	case reflect.Map:
-		for _, k := range f.MapKeys() {
-			f.SetMapIndex(k, reflect.ValueOf(abs(f.MapIndex(k).String())))
+		for _, k := range v.MapKeys() {
+			v.SetMapIndex(k, reflect.ValueOf(f(join(key, k.String()), v.MapIndex(k).String())))
 		}
 	default:
-		panic("config: no path in " + f.Type().String())
+		panic("config: no path in " + v.Type().String())
 	}
 }
 
-// Where returns "file:line" of a key that the file sets, or of the nearest
-// section above it; the file alone where nothing of it is set.
+// Given reports whether the file, the environment or --set gives a key, and it
+// is not a default.
+func (c *Config) Given(path string) bool {
+	_, set := c.Overrides[path]
+	return set || c.Lines[path] > 0
+}
+
+// Where returns "file:line" of a key that the file sets, the source of one that
+// is set otherwise, or that of the nearest section above it; the file alone
+// where nothing of it is set.
 func (c *Config) Where(path string) string {
-	for p := path; p != ""; {
+	for p := path; p != ""; p = parent(p) {
+		if source, ok := c.Overrides[p]; ok {
+			return source
+		}
 		if line, ok := c.Lines[p]; ok {
 			return fmt.Sprintf("%s:%d", c.Path, line)
 		}
-		i := strings.LastIndexByte(p, '.')
-		if i < 0 {
-			break
-		}
-		p = p[:i]
 	}
 	return c.Path
 }

@@ -371,3 +371,45 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestWhatIsGivenAndWhere(t *testing.T) {
+	c, err := Parse([]byte(small), "c.yaml", Options{Set: []string{"export.opset=17"}, Env: []string{"TRTSHIP__EXPORT__DYNAMO=true"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"model.name": "c.yaml:2", "export.opset": "--set export.opset", "export.dynamo": "TRTSHIP__EXPORT__DYNAMO", "benchmark.iters": "",
+	} {
+		if c.Given(path) != (want != "") {
+			t.Errorf("%s: given %t", path, c.Given(path))
+		}
+		if want != "" && c.Where(path) != want {
+			t.Errorf("%s is at %s, want %s", path, c.Where(path), want)
+		}
+	}
+	// A kind onnx whose inputs come from the file says where a contradiction was set.
+	c = parse(t, "model: {name: m, kind: onnx, path: m.onnx}\n", "benchmark.batch_sizes=[3]")
+	_, err = c.WithInputs([]Input{{Name: "x", DType: "float32", Shape: []Dim{{Size: 4}}}})
+	if err == nil || !strings.Contains(err.Error(), "--set benchmark.batch_sizes: ") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestAPathOfAnInputIsAFileOrAFolder(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mkfifo(filepath.Join(dir, "w.pt"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "c.yaml")
+	text := strings.Replace(small, "  factory", "  kind: checkpoint\n  path: w.pt\n  factory", 1) + "validation:\n  inputs: [/dev/zero]\ntriton:\n  labels: {y: /dev/tty}\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Load(file, Options{Set: []string{"calibration.path=w.pt"}})
+	got := strings.Join(problemsOf(err), "\n")
+	for _, want := range []string{"c.yaml:4: model.path: ", "is no regular file but a named pipe", "validation.inputs.0: ", "triton.labels.y: ", "--set calibration.path: calibration.path: "} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in\n%s", want, got)
+		}
+	}
+}

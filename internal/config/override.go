@@ -121,6 +121,7 @@ func (w overrideWalk) set(node *yaml.Node, t reflect.Type, at int, value *yaml.N
 			}
 		}
 		w.fail(path, "unknown key"+w.d.hintFor(part, names))
+		w.d.unknownKey(strings.Join(w.o.path[:at], "."), part, names)
 	case t.Kind() == reflect.Map || t.Kind() == reflect.Interface:
 		elem := t
 		if t.Kind() == reflect.Map {

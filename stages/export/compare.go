@@ -92,7 +92,7 @@ func (s *Stage) outputSet(found []onnx.Value, from origin) report.Check {
 func (s *Stage) opsetCheck(m *onnx.Model) report.Check {
 	got := m.Opset("")
 	c := report.Check{ID: checkOpset, Verdict: report.Pass, Want: fmt.Sprintf("opset %d", s.opset()), Got: fmt.Sprintf("opset %d", got), Line: s.line("export.opset", "export")}
-	if s.given() && s.cfg.Lines["export.opset"] == 0 {
+	if s.given() && !s.cfg.Given("export.opset") {
 		c.Want = "any: the file is given"
 		return c
 	}

@@ -5,11 +5,12 @@ import (
 	"os"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 )
 
 // copyFile copies a file in pieces, so that its size does not matter.
 func copyFile(from, to string) (err error) {
-	src, err := os.Open(from)
+	src, err := regular.Open(from)
 	if err != nil {
 		return failure.New(failure.Artifact, "copy model file: %w", err).At(from)
 	}

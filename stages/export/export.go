@@ -97,7 +97,7 @@ func (s *Stage) Settings() any {
 // opset returns the operator set to write. The default gives way to what the
 // torch.export-based exporter writes by itself.
 func (s *Stage) opset() int {
-	if s.cfg.Export.Dynamo && s.cfg.Lines["export.opset"] == 0 {
+	if s.cfg.Export.Dynamo && !s.cfg.Given("export.opset") {
 		return max(s.cfg.Export.Opset, dynamoOpset)
 	}
 	return s.cfg.Export.Opset

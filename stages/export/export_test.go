@@ -287,6 +287,18 @@ func TestAnOperatorSetThatTheExporterDidNotWriteIsNamed(t *testing.T) {
 	}
 }
 
+func TestAnOperatorSetOfTheCommandLineIsNoDefault(t *testing.T) {
+	cfg := load(t, plain, "export.dynamo=true")
+	checks, _ := run(t, cfg)
+	if c := checks["export/opset"]; c.Verdict != report.Pass || c.Want != "opset 18" {
+		t.Errorf("by default: %+v, want what the exporter writes", c)
+	}
+	checks, _ = run(t, load(t, plain, "export.dynamo=true", "export.opset=17"))
+	if c := checks["export/opset"]; c.Want != "opset 17" {
+		t.Errorf("with --set export.opset=17: %+v", c)
+	}
+}
+
 func TestAnOptionalInputMayVanish(t *testing.T) {
 	text := strings.Replace(of("unused"), "  output_names", "    - {name: ignored, dtype: float32, shape: [1], optional: true}\n  output_names", 1)
 	checks, _ := run(t, load(t, text))
