@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/report"
 )
 
@@ -124,7 +124,7 @@ type Sidecar struct {
 
 // ReadSidecar reads calibration.json.
 func ReadSidecar(path string) (*Sidecar, error) {
-	b, err := os.ReadFile(path)
+	b, err := regular.ReadFile(path)
 	if err != nil {
 		return nil, failure.New(failure.Artifact, "read calibration sidecar: %w", err).At(path)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/github"
 	"github.com/trtship/trtship/internal/pipeline"
+	"github.com/trtship/trtship/internal/regular"
 )
 
 func newActionCmd(a *app) *cobra.Command {
@@ -134,7 +135,7 @@ func (s *session) sources(ctx context.Context, m pipeline.Manifest) []string {
 
 // collect finds what the run made in the store, verified once more.
 func (s *session) collect(ctx context.Context, out *github.Outcome) error {
-	b, err := os.ReadFile(filepath.Join(out.Dir, "manifest.json"))
+	b, err := regular.ReadFile(filepath.Join(out.Dir, "manifest.json"))
 	if err != nil {
 		return failure.New(failure.Artifact, "read manifest: %w", err)
 	}

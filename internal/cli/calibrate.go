@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/onnx"
 	"github.com/trtship/trtship/internal/precision"
+	"github.com/trtship/trtship/internal/regular"
 )
 
 // cacheCheck are the flags of calibrate --check.
@@ -80,7 +80,7 @@ func (a *app) checkCache(ctx context.Context, step modelStep, args []string, c c
 	for _, t := range precision.Activations(m) {
 		want.Graph.Tensors = append(want.Graph.Tensors, t.Name)
 	}
-	text, err := os.ReadFile(c.cache)
+	text, err := regular.ReadFile(c.cache)
 	if err != nil {
 		return failure.New(failure.Artifact, "read calibration cache: %w", err).At(c.cache)
 	}

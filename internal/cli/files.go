@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 )
 
 // copyNew writes what r holds to a file that must not be there yet.
@@ -39,7 +40,7 @@ func copyNew(ctx context.Context, r io.Reader, to string) error {
 
 // copyFile copies a file to a place that must be free.
 func copyFile(ctx context.Context, from, to string) error {
-	f, err := os.Open(from)
+	f, err := regular.Open(from)
 	if err != nil {
 		return failure.New(failure.Artifact, "read file: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/onnx"
 	"github.com/trtship/trtship/internal/pipeline"
+	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/internal/sensitivity"
 	"github.com/trtship/trtship/internal/validation"
 	"github.com/trtship/trtship/report"
@@ -112,7 +113,7 @@ func (s *step) sensitivityOptions(ctx context.Context, o sensitivityOptions, scr
 		if err != nil {
 			return out, err
 		}
-		text, err := os.ReadFile(filepath.Join(cache.Dir, calibration.CacheFile))
+		text, err := regular.ReadFile(filepath.Join(cache.Dir, calibration.CacheFile))
 		if err != nil {
 			return out, failure.New(failure.Artifact, "read calibration cache: %w", err)
 		}

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 )
 
 // The files of an engine artifact.
@@ -198,7 +199,7 @@ func ReadDescription(planOrDir string) (*Description, error) {
 		}
 	}
 	path := filepath.Join(dir, name)
-	b, err := os.ReadFile(path)
+	b, err := regular.ReadFile(path)
 	if err != nil {
 		return nil, failure.New(failure.Artifact, "read engine description: %w", err).
 			WithHint("a plan is described when it is built; keep %s beside it, or build it again with trtship build", name)

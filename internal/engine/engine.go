@@ -10,6 +10,7 @@ import (
 
 	"github.com/trtship/trtship/internal/config"
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/internal/tensor"
 )
 
@@ -202,7 +203,7 @@ func (s *Session) Infer(_ context.Context, inputs []tensor.Named) ([]tensor.Name
 	}
 	out := make([]tensor.Named, 0, len(reply.Outputs))
 	for _, o := range reply.Outputs {
-		data, err := os.ReadFile(o.File)
+		data, err := regular.ReadFile(o.File)
 		if err != nil {
 			return nil, fmt.Errorf("read output %s: %w", o.Name, err)
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"golang.org/x/text/encoding/charmap"
 
+	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/report"
 )
 
@@ -60,7 +60,7 @@ func readJUnitFile(file string, allow []string) report.Check {
 }
 
 func readAtMost(file string, limit int64) ([]byte, error) {
-	f, err := os.Open(file)
+	f, err := regular.Open(file)
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/trtship/trtship/internal/regular"
 )
 
 // Limits and times of the artifact service.
@@ -407,7 +409,7 @@ func writeZip(w io.Writer, items []Item) error {
 }
 
 func addFile(z *zip.Writer, item Item) error {
-	f, err := os.Open(item.Path)
+	f, err := regular.Open(item.Path)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/trtship/trtship/internal/regular"
 )
 
 // Event is what started a workflow, as far as it matters here.
@@ -90,7 +92,7 @@ func ReadEvent(e Env) (Event, error) {
 		case info.Size() > maxEvent:
 			return Event{}, fmt.Errorf("read event: %s has %d bytes", e.EventPath, info.Size())
 		default:
-			if b, err = os.ReadFile(e.EventPath); err != nil {
+			if b, err = regular.ReadFile(e.EventPath); err != nil {
 				return Event{}, fmt.Errorf("read event: %w", err)
 			}
 		}
@@ -192,7 +194,7 @@ func orUnknown(s string) string {
 // told, without running git: the tree is not trusted.
 func checkedOut(workspace string) string {
 	dir := filepath.Join(workspace, ".git")
-	head, err := os.ReadFile(filepath.Join(dir, "HEAD"))
+	head, err := regular.ReadFile(filepath.Join(dir, "HEAD"))
 	if err != nil {
 		return ""
 	}
@@ -203,10 +205,10 @@ func checkedOut(workspace string) string {
 	if !filepath.IsLocal(ref) {
 		return ""
 	}
-	if b, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(ref))); err == nil {
+	if b, err := regular.ReadFile(filepath.Join(dir, filepath.FromSlash(ref))); err == nil {
 		return strings.TrimSpace(string(b))
 	}
-	packed, err := os.ReadFile(filepath.Join(dir, "packed-refs"))
+	packed, err := regular.ReadFile(filepath.Join(dir, "packed-refs"))
 	if err != nil {
 		return ""
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/onnx/onnxpb"
+	"github.com/trtship/trtship/internal/regular"
 )
 
 // span is a run of bytes in a data file.
@@ -129,7 +130,7 @@ func (m *Model) openData(place string, t *onnxpb.TensorProto, s span) (*os.File,
 // openFile opens the file of a location.
 func (m *Model) openFile(location string) (*os.File, error) {
 	if m.base != "" && location == m.base {
-		return os.Open(m.Path)
+		return regular.Open(m.Path)
 	}
 	return openRegular(m.dir, location)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/onnx/onnxpb"
+	"github.com/trtship/trtship/internal/regular"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -43,7 +44,7 @@ func OpenUnchecked(path string) (*Model, error) {
 		// Opening a pipe could wait for ever; a device has no end.
 		return nil, failure.New(failure.Model, "open model: is no regular file (%s)", info.Mode().Type()).At(path)
 	}
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, failure.New(failure.Artifact, "open model: %w", err).At(path)
 	}

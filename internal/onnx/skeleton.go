@@ -5,6 +5,7 @@ import (
 	"syscall"
 
 	"github.com/trtship/trtship/internal/onnx/onnxpb"
+	"github.com/trtship/trtship/internal/regular"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -20,7 +21,7 @@ func Skeleton(path string) ([]byte, error) {
 	}
 	// Runtimes take no link for external data.
 	if s, ok := info.Sys().(*syscall.Stat_t); !info.Mode().IsRegular() || ok && s.Nlink > 1 {
-		return os.ReadFile(path)
+		return regular.ReadFile(path)
 	}
 	m, err := OpenUnchecked(path)
 	if err != nil {

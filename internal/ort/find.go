@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 )
 
 // Library is a libonnxruntime on this machine.
@@ -94,7 +95,7 @@ func pythonFolders(python string) []string {
 
 // sharesSystemPackages reads pyvenv.cfg; a folder without one is no environment.
 func sharesSystemPackages(prefix string) bool {
-	f, err := os.Open(filepath.Join(prefix, "pyvenv.cfg"))
+	f, err := regular.Open(filepath.Join(prefix, "pyvenv.cfg"))
 	if err != nil {
 		return true
 	}

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/trtship/trtship/internal/artifact"
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/report"
 )
 
@@ -25,7 +25,7 @@ func (r *runner) documents(rep *report.Report, res *result) error {
 		if !IsDocument(a.Kind) {
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join(a.Dir, documentFile))
+		text, err := regular.ReadFile(filepath.Join(a.Dir, documentFile))
 		if err == nil {
 			err = addDocument(rep, a.Kind, text)
 		}

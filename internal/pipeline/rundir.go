@@ -19,6 +19,7 @@ import (
 	"github.com/trtship/trtship/internal/artifact"
 	"github.com/trtship/trtship/internal/failpoint"
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/internal/store"
 	"github.com/trtship/trtship/report"
 )
@@ -315,7 +316,7 @@ func Runs(dir string) ([]RunRef, error) {
 			ref.Started = info.ModTime()
 		}
 		var m Manifest
-		if text, err := os.ReadFile(filepath.Join(ref.Dir, "manifest.json")); err == nil && json.Unmarshal(text, &m) == nil {
+		if text, err := regular.ReadFile(filepath.Join(ref.Dir, "manifest.json")); err == nil && json.Unmarshal(text, &m) == nil {
 			ref.Started, ref.State = m.Started, m.State
 		}
 		_, err := os.Stat(filepath.Join(ref.Dir, "report.json"))

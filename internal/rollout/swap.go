@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/internal/triton"
 	"github.com/trtship/trtship/internal/triton/kserve"
 	"github.com/trtship/trtship/internal/triton/pbtxt"
@@ -101,7 +102,7 @@ func (s *swap) step(format string, args ...any) {
 // look finds out what is served and what is there.
 func (s *swap) look(ctx context.Context) error {
 	dir := filepath.Join(s.o.Repository, s.o.Model)
-	text, err := os.ReadFile(filepath.Join(dir, "config.pbtxt"))
+	text, err := regular.ReadFile(filepath.Join(dir, "config.pbtxt"))
 	if err != nil {
 		return failure.New(failure.Artifact, "swap: %w", err).WithHint("name the repository that the server reads")
 	}

@@ -15,6 +15,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/internal/triton/load"
 )
 
@@ -239,7 +240,7 @@ func (t *tuner) resume() error {
 	if t.o.Journal == "" {
 		return nil
 	}
-	b, err := os.ReadFile(t.o.Journal)
+	b, err := regular.ReadFile(t.o.Journal)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

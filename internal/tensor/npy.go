@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/trtship/trtship/internal/regular"
 )
 
 // npyMagic starts every .npy file; a version byte pair and a header follow.
@@ -90,7 +92,7 @@ func shortRead(err error) error {
 
 // ReadNPYFile reads one .npy file into memory, as ReadNPY does.
 func ReadNPYFile(path string) (Tensor, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return Tensor{}, err
 	}
@@ -207,7 +209,7 @@ type NPYReader struct {
 
 // OpenNPY opens an .npy file and checks that it is as long as its header says.
 func OpenNPY(path string) (*NPYReader, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}

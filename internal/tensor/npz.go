@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+
+	"github.com/trtship/trtship/internal/regular"
 )
 
 // npzNote is the comment of an archive member whose type NumPy lacks. Readers
@@ -118,7 +120,7 @@ func SplitStrings(b []byte) ([]string, error) {
 // members with paths, arrays given twice, pickles, and more than DefaultLimit
 // bytes in all.
 func ReadNPZ(path string) ([]Named, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}

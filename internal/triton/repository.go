@@ -17,6 +17,7 @@ import (
 
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/provenance"
+	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/internal/triton/pbtxt"
 	"github.com/trtship/trtship/internal/triton/tritonpb"
 )
@@ -227,7 +228,7 @@ func writeVersion(dir string, version int, files map[string]string) (map[string]
 
 // copyFile copies a file, syncs it and returns its digest.
 func copyFile(src, dst string) (string, error) {
-	in, err := os.Open(src)
+	in, err := regular.Open(src)
 	if err != nil {
 		return "", err
 	}
@@ -374,7 +375,7 @@ func Models(repository string) ([]Model, error) {
 	var out []Model
 	for _, e := range entries {
 		dir := filepath.Join(repository, e.Name())
-		text, err := os.ReadFile(filepath.Join(dir, "config.pbtxt"))
+		text, err := regular.ReadFile(filepath.Join(dir, "config.pbtxt"))
 		if err != nil {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/internal/tensor"
 )
 
@@ -165,7 +166,7 @@ func isNumpy(d tensor.DType) bool {
 }
 
 func readJSON(path string, v any) error {
-	b, err := os.ReadFile(path)
+	b, err := regular.ReadFile(path)
 	if err != nil {
 		return err
 	}

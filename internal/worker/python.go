@@ -13,6 +13,7 @@ import (
 
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/proc"
+	"github.com/trtship/trtship/internal/regular"
 )
 
 // FindPython returns the interpreter to use: explicit (of --python), else
@@ -65,7 +66,7 @@ func SitePackages(ctx context.Context, python string) ([]string, error) {
 // does not look into the packages of its base.
 func venvPackages(python string) []string {
 	root := filepath.Dir(filepath.Dir(python))
-	settings, err := os.ReadFile(filepath.Join(root, "pyvenv.cfg"))
+	settings, err := regular.ReadFile(filepath.Join(root, "pyvenv.cfg"))
 	if err != nil || systemSite.Match(settings) {
 		return nil
 	}

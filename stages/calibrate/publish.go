@@ -16,6 +16,7 @@ import (
 	"github.com/trtship/trtship/internal/calibration"
 	"github.com/trtship/trtship/internal/dataset"
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/report"
 )
 
@@ -145,7 +146,7 @@ func sidecarOf(cache string) string {
 // they are.
 func (w *work) take(ctx context.Context) ([]report.Check, error) {
 	path := w.cfg.Calibration.Cache
-	text, err := os.ReadFile(path)
+	text, err := regular.ReadFile(path)
 	if err != nil {
 		return nil, failure.New(failure.Calibration, "read calibration cache: %w", err).At(path).WithHint("mend calibration.cache, or leave it out to calibrate anew")
 	}

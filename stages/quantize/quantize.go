@@ -19,6 +19,7 @@ import (
 	"github.com/trtship/trtship/internal/onnx"
 	"github.com/trtship/trtship/internal/ort"
 	"github.com/trtship/trtship/internal/precision"
+	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/internal/stage"
 	"github.com/trtship/trtship/internal/validation"
 	"github.com/trtship/trtship/report"
@@ -160,7 +161,7 @@ func (s *Stage) open(in stage.Inputs, out stage.Outputs) (*work, error) {
 // readCalibration reads scales and observed magnitudes.
 func (w *work) readCalibration(dir string) error {
 	path := filepath.Join(dir, calibration.CacheFile)
-	text, err := os.ReadFile(path)
+	text, err := regular.ReadFile(path)
 	if err != nil {
 		return failure.New(failure.Artifact, "read calibration cache: %w", err).At(path)
 	}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/trtship/trtship/internal/artifact"
 	"github.com/trtship/trtship/internal/config"
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/internal/stage"
 	"github.com/trtship/trtship/internal/triton"
 	"github.com/trtship/trtship/internal/triton/compare"
@@ -165,6 +165,7 @@ func (r *session) start(ctx context.Context, repository string) error {
 		Installation: r.install, Repositories: []string{repository}, Wait: []server.Want{{Model: r.name, Version: r.version}},
 		HTTPPort: t.HTTPPort, GRPCPort: t.GRPCPort, MetricsPort: t.MetricsPort,
 		Scratch: scratch, Verbose: t.Verbose, ReadyTimeout: time.Duration(t.ReadyTimeoutS) * time.Second,
+		CallTimeout: time.Duration(r.stage.config.Validation.TimeoutS) * time.Second, MemoryMB: t.MemoryMB,
 		CacheBytes: cacheBytes(r.written), Env: r.stage.tools.Env, Address: t.BindAddress,
 	}
 	r.server, err = server.Start(ctx, o)
@@ -182,7 +183,7 @@ func cacheBytes(c *tritonpb.ModelConfig) int64 {
 
 // keepLog copies the server's log into the stage's.
 func keepLog(path string, to io.Writer) {
-	if b, err := os.ReadFile(path); err == nil {
+	if b, err := regular.ReadFile(path); err == nil {
 		_, _ = to.Write(b)
 	}
 }

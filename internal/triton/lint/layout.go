@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/internal/triton/tritonpb"
 )
 
@@ -158,7 +159,7 @@ func (l *linter) labels(m *model) {
 }
 
 func countLines(path string) (int, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return 0, err
 	}

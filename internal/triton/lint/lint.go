@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/internal/triton/pbtxt"
 	"github.com/trtship/trtship/internal/triton/tritonpb"
 )
@@ -95,7 +96,7 @@ func Dir(ctx context.Context, path string, o Options) ([]Finding, error) {
 
 // File lints one configuration without its folder.
 func File(path string, o Options) ([]Finding, error) {
-	text, err := os.ReadFile(path)
+	text, err := regular.ReadFile(path)
 	if err != nil {
 		return nil, failure.New(failure.Artifact, "lint: %w", err)
 	}
@@ -254,7 +255,7 @@ func (l *linter) readAll() error {
 // model's.
 func (m *model) inVersion(entries []os.DirEntry) []byte {
 	for _, e := range entries {
-		text, err := os.ReadFile(filepath.Join(m.dir, e.Name(), "config.pbtxt"))
+		text, err := regular.ReadFile(filepath.Join(m.dir, e.Name(), "config.pbtxt"))
 		if err == nil && versionOf(e.Name()).ok {
 			m.ignored, m.file = true, m.name+"/"+e.Name()+"/config.pbtxt"
 			return text
@@ -294,7 +295,7 @@ func (l *linter) read(name string) error {
 		return failure.New(failure.Artifact, "lint: %w", err)
 	}
 	m := &model{name: name, dir: dir, file: name + "/config.pbtxt"}
-	text, err := os.ReadFile(filepath.Join(dir, "config.pbtxt"))
+	text, err := regular.ReadFile(filepath.Join(dir, "config.pbtxt"))
 	switch {
 	case os.IsNotExist(err):
 		if text = m.inVersion(entries); text == nil {

@@ -9,13 +9,13 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"sort"
 	"strconv"
 
 	"github.com/x448/float16"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/internal/tensor"
 	"github.com/trtship/trtship/internal/triton/kserve"
 	"github.com/trtship/trtship/internal/triton/tritonpb"
@@ -27,7 +27,7 @@ import (
 // no batch where the model has one. Each step is a request, or a row of one if
 // batch is above 1.
 func ReadInputData(path string, config *tritonpb.ModelConfig, batch int) ([]kserve.Request, error) {
-	b, err := os.ReadFile(path)
+	b, err := regular.ReadFile(path)
 	if err != nil {
 		return nil, failure.New(failure.Artifact, "read input data: %w", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/internal/triton/backends"
 	"github.com/trtship/trtship/internal/worker"
 )
@@ -96,7 +97,7 @@ func place(src, dst string) error {
 	if err := os.Link(src, dst); err == nil {
 		return nil
 	}
-	in, err := os.Open(src)
+	in, err := regular.Open(src)
 	if err != nil {
 		return err
 	}

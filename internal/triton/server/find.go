@@ -13,6 +13,7 @@ import (
 
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/proc"
+	"github.com/trtship/trtship/internal/regular"
 )
 
 // FindOptions says where a tritonserver may be.
@@ -157,7 +158,7 @@ func wheelVersion(site string) string {
 }
 
 func nativeVersion(root string) string {
-	b, err := os.ReadFile(filepath.Join(root, "TRITON_VERSION"))
+	b, err := regular.ReadFile(filepath.Join(root, "TRITON_VERSION"))
 	if err != nil {
 		return ""
 	}

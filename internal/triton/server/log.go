@@ -5,10 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/trtship/trtship/internal/regular"
 )
 
 // LoadError is a model that the server could not load, in the server's words.
@@ -48,7 +49,7 @@ type logReport struct {
 // readLog reads the log file from the start. It is small: load errors end a
 // start at once.
 func readLog(path string) logReport {
-	b, err := os.ReadFile(path)
+	b, err := regular.ReadFile(path)
 	if err != nil {
 		return logReport{}
 	}
@@ -116,7 +117,7 @@ func clean(text string) string {
 
 // tailOf returns the last lines of a log, at most n bytes.
 func tailOf(path string, n int64) string {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return ""
 	}
