@@ -14,7 +14,7 @@ FUZZTIME ?= 20s
 COVER_FLOOR ?= 85
 PART ?= all
 
-.PHONY: help build setup demo test test-gpu check lint fmt golden bench faults fuzz cover test-act test-consumers gpu-check clean
+.PHONY: help build setup demo test test-gpu check lint gosec vuln fmt golden bench faults fuzz cover test-act test-consumers gpu-check clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,9 +44,9 @@ test: setup ## run all tests that need no GPU, and print coverage by package
 	@grep -E '^(ok|FAIL|---|panic)' coverage/test.log | sed 's/coverage: .*//'
 
 test-gpu: setup ## run the tests that need an NVIDIA GPU and TensorRT; fails if there is none
-	$(GO) test -timeout 60m -tags gpu -count=1 -run GPU ./...
+	$(GO) test -timeout 60m -tags gpu -count=1 -run '^TestGPU' ./internal/engine
 
-check: lint test ## lint, all tests, and the race detector where goroutines meet
+check: lint gosec test ## lint, gosec, all tests, and the race detector where goroutines meet
 	$(GO) test -race -timeout 40m ./internal/store ./internal/pipeline ./internal/proc ./internal/tensor ./internal/cli
 
 lint: ## gofumpt, go vet, staticcheck, actionlint
@@ -55,6 +55,14 @@ lint: ## gofumpt, go vet, staticcheck, actionlint
 	$(GO) vet -tags gpu ./internal/engine
 	$(TOOLS) staticcheck ./...
 	@if ls .github/workflows/*.yml >/dev/null 2>&1; then $(TOOLS) actionlint && $(TOOLS) actionlint -config-file .github/actionlint.yaml examples/workflows/*.yml; fi
+
+gosec: ## look for insecure code; .github/gosec.rules says what is let off, and why
+	@all=$$(awk '/^G/ && $$2 == "*" {printf "%s%s", sep, $$1; sep = ","}' .github/gosec.rules); \
+	  some=$$(awk '/^G/ && $$2 != "*" {printf "%s%s:%s", sep, $$2, $$1; sep = ";"}' .github/gosec.rules); \
+	  $(GO) tool -modfile=.github/tools/gosec.mod gosec -quiet -exclude-generated -exclude="$$all" -exclude-rules="$$some" ./...
+
+vuln: ## look for known vulnerabilities in what is called (asks vuln.go.dev)
+	$(TOOLS) govulncheck ./...
 
 fmt: ## format all Go files with gofumpt
 	$(TOOLS) gofumpt -w $$(git ls-files '*.go' | grep -v '\.pb\.go$$')
@@ -85,8 +93,9 @@ fuzz: ## fuzz every parser for FUZZTIME
 cover: ## open the coverage of the last `make test` by line
 	$(GO) tool cover -html=coverage/profile
 
-test-act: ## run the GitHub workflows and the action locally with act (needs Docker)
-	$(GO) test -timeout 60m -count=1 -tags act -run Act -v ./internal/github/...
+test-act: ## run the GitHub workflows and the action locally with act (needs Docker; TRTSHIP_ACT=if-possible goes on without)
+	@rc=0; $(GO) test -timeout 60m -count=1 -tags act -run Act -v ./internal/github || rc=$$?; \
+	  $(GO) test -count=1 -run VerificationIsCurrent ./internal/cli -update >/dev/null; exit $$rc
 
 test-consumers: ## read our JUnit files with parsers that other tools use (needs node and npm)
 	.github/consumers/run

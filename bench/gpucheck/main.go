@@ -48,6 +48,7 @@ func run(ctx context.Context) error {
 	names := flag.String("part", "", "run these parts, with commas, or all")
 	out := flag.String("out", "parts", "folder for the rows of parts, and of -merge")
 	work := flag.String("work", "", "folder for stores and engines; kept, so that a part goes on where it stopped")
+	before := flag.String("prepare", "", "build the engines of this part, which then finds them; may run beside other work")
 	merge := flag.String("merge", "", "merge the parts in this folder")
 	evidence := flag.String("evidence", "docs/verification", "folder for h200.json and h200.xml")
 	flag.Parse()
@@ -59,10 +60,16 @@ func run(ctx context.Context) error {
 		return nil
 	case *merge != "":
 		return mergeParts(*merge, *evidence)
+	case *before != "":
+		e, err := newEnv(or(*work, filepath.Join(*out, "work")))
+		if err != nil {
+			return err
+		}
+		return prepare(ctx, e, *before)
 	case *names != "":
 		return runParts(ctx, *names, *out, *work)
 	}
-	return fmt.Errorf("say -list, -part or -merge")
+	return fmt.Errorf("say -list, -part, -prepare or -merge")
 }
 
 // runParts runs parts one after the other. A part that fails does not stop the

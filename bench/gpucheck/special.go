@@ -23,7 +23,7 @@ func broken(area, subject string, err error) []Row {
 	return []Row{{Area: area, Subject: subject, Verdict: report.Broken, Detail: err.Error()}}
 }
 
-// locatePart looks for the product that overflows in fp16, among 24, with real
+// locatePart looks for the product that overflows in fp16, among 16, with real
 // strongly typed engines, and repairs it.
 func locatePart(ctx context.Context, e *env) []Row {
 	rows, err := locateOverflow(ctx, e)
@@ -34,7 +34,7 @@ func locatePart(ctx context.Context, e *env) []Row {
 }
 
 func locateOverflow(ctx context.Context, e *env) ([]Row, error) {
-	const products, culprit = 24, 13
+	const products, culprit = 16, 9
 	m := chain(16, 64, products, map[int]float32{culprit: 1e5, culprit + 1: 1e-5})
 	child, err := e.child(ctx)
 	if err != nil {
@@ -45,7 +45,7 @@ func locateOverflow(ctx context.Context, e *env) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	section := config.TensorRT{WorkspaceMB: 1024, OptimizationLevel: 1, HardwareCompat: "none", Typing: "strong", Device: "0"}
+	section := config.TensorRT{WorkspaceMB: 1024, OptimizationLevel: 0, HardwareCompat: "none", Typing: "strong", Device: "0"}
 	o := locate.Options{
 		Convert:   toHalf,
 		Candidate: locate.Engine{Child: child, Request: engine.RequestOf(section, "fp16", "", ""), Scratch: e.work},
@@ -60,7 +60,7 @@ func locateOverflow(ctx context.Context, e *env) ([]Row, error) {
 		return nil, err
 	}
 	row := Row{
-		Area: "locate", Subject: "overflow in one of 48 nodes, fp16", Verdict: fail, Detail: "nothing was found",
+		Area: "locate", Subject: "overflow in one of 32 nodes, fp16", Verdict: fail, Detail: "nothing was found",
 		Figures: map[string]report.Number{"builds": report.Number(builds), "limit": report.Number(locate.Limit(2 * products))},
 	}
 	want := fmt.Sprintf("matmul_%d", culprit)
@@ -79,7 +79,7 @@ func locateOverflow(ctx context.Context, e *env) ([]Row, error) {
 		return []Row{row}, err
 	}
 	fix := Row{
-		Area: "keep_fp32", Subject: "overflow in one of 48 nodes, fp16", Verdict: pass,
+		Area: "keep_fp32", Subject: "overflow in one of 32 nodes, fp16", Verdict: pass,
 		Detail: fmt.Sprintf("the engine holds with %v in float32", repaired.Keep),
 	}
 	if after != nil || len(repaired.Keep) == 0 {

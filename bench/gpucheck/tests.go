@@ -40,7 +40,7 @@ func testsPart(ctx context.Context, e *env) []Row {
 func (e *env) tests(ctx context.Context, file string) ([]Row, error) {
 	var out bytes.Buffer
 	ran := proc.Run(ctx, proc.Command{
-		Path: file, Args: []string{"-test.v", "-test.run", "GPU", "-test.timeout", "10m"}, Dir: e.work,
+		Path: file, Args: []string{"-test.v", "-test.run", "^TestGPU", "-test.timeout", "10m"}, Dir: e.work,
 		Stdout: io.MultiWriter(&out, os.Stderr), Stderr: os.Stderr, Env: append(os.Environ(), "TRTSHIP_PYTHON="+e.python),
 	})
 	parsed, err := gotest.NewParser().Parse(&out)

@@ -96,8 +96,21 @@ func (m *machine) GPUs() ([]gpu.Device, error) {
 		if m.gpuErr == nil && len(m.gpus) == 0 {
 			m.gpuErr = failure.New(failure.Missing, "no NVIDIA GPU on this machine")
 		}
+		if setting, ok := m.visibleDevices(); ok && m.gpuErr == nil {
+			m.gpus, m.gpuErr = gpu.Visible(m.gpus, setting)
+		}
 	}
 	return m.gpus, m.gpuErr
+}
+
+// visibleDevices is CUDA_VISIBLE_DEVICES, where it is set, even to nothing.
+func (m *machine) visibleDevices() (string, bool) {
+	for _, v := range m.a.io.Environ() {
+		if setting, ok := strings.CutPrefix(v, "CUDA_VISIBLE_DEVICES="); ok {
+			return setting, true
+		}
+	}
+	return "", false
 }
 
 // tensorrtPackages are the names under which TensorRT's Python bindings are installed.

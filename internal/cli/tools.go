@@ -41,6 +41,10 @@ func (s *session) tools(ctx context.Context) stages.Tools {
 	if path := s.a.io.Getenv("LD_LIBRARY_PATH"); path != "" {
 		t.GPUEnv = []string{"LD_LIBRARY_PATH=" + path}
 	}
+	t.GPUEnv = append(t.GPUEnv, "CUDA_DEVICE_ORDER=PCI_BUS_ID") // as NVML counts
+	if setting, ok := s.machine.visibleDevices(); ok {
+		t.GPUEnv = append(t.GPUEnv, "CUDA_VISIBLE_DEVICES="+setting)
+	}
 	var err error
 	if t.Python, err = s.machine.Python(); err != nil {
 		s.a.log.Debug("no python", "error", err)

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -28,7 +29,7 @@ import (
 	"github.com/trtship/trtship/internal/worker"
 )
 
-func child(t *testing.T, ctx context.Context, progress func(done, total int64, label string)) *worker.Worker {
+func start(t *testing.T, ctx context.Context, log io.Writer, progress func(done, total int64, label string)) *worker.Worker {
 	t.Helper()
 	python := os.Getenv("TRTSHIP_PYTHON")
 	if python == "" {
@@ -39,13 +40,12 @@ func child(t *testing.T, ctx context.Context, progress func(done, total int64, l
 		t.Fatal(err)
 	}
 	w, err := worker.Start(ctx, worker.Options{
-		Python: path, Subject: "gpu test", CUDA: true, Log: t.Output(), Progress: progress,
+		Python: path, Subject: "gpu test", CUDA: true, Log: log, Progress: progress,
 		Env: []string{"LD_LIBRARY_PATH=" + os.Getenv("LD_LIBRARY_PATH")},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = w.Close() })
 	return w
 }
 
@@ -131,9 +131,25 @@ func open(t *testing.T, w *worker.Worker, c config.TensorRT, precision, path str
 	return s, d
 }
 
-func TestGPUAnEngineAnswersAsItsGraphAtEverySizeOfTheProfile(t *testing.T) {
+// One child serves all that do not end it: loading TensorRT takes seconds.
+func TestGPU(t *testing.T) {
+	w := start(t, context.Background(), t.Output(), nil)
+	defer w.Close()
+	for name, test := range map[string]func(*testing.T, *worker.Worker){
+		"an engine answers as its graph at every size of the profile": answersAsItsGraph,
+		"outputs whose size depends on data":                          sizeDependsOnData,
+		"all refused operators are listed":                            refusedOperators,
+		"the timing cache is used by second builds":                   timingCache,
+		"precision constraints arrive":                                constraints,
+		"a broken plan is an error and not a crash":                   brokenPlan,
+		"the driver and NVML see the same devices":                    sameDevices,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, w) })
+	}
+}
+
+func answersAsItsGraph(t *testing.T, w *worker.Worker) {
 	path, weights := dense(t)
-	w := child(t, context.Background(), nil)
 	s, d := open(t, w, settings(map[string]config.ShapeRange{"x": rows(0, 8, 64)}), "fp32", path)
 	if d.LayersByPrecision()["fp32"] == 0 || d.PlanBytes == 0 {
 		t.Errorf("the description says %+v", d)
@@ -166,13 +182,15 @@ func TestGPUAnEngineAnswersAsItsGraphAtEverySizeOfTheProfile(t *testing.T) {
 	}
 }
 
-func TestGPUOutputsWhoseSizeDependsOnData(t *testing.T) {
+func sizeDependsOnData(t *testing.T, w *worker.Worker) {
 	path := save(t, &onnxpb.GraphProto{
 		Input:  []*onnxpb.ValueInfoProto{value("ids", tensor.Int64, "n"), value("mask", tensor.Bool, "n")},
 		Output: []*onnxpb.ValueInfoProto{value("picked", tensor.Int64, "k")},
-		Node:   []*onnxpb.NodeProto{node("Compress", "pick", []string{"ids", "mask"}, "picked")},
+		Node: []*onnxpb.NodeProto{
+			node("NonZero", "where", []string{"mask"}, "at"), node("Transpose", "rows", []string{"at"}, "places"),
+			node("GatherND", "pick", []string{"ids", "places"}, "picked"),
+		},
 	})
-	w := child(t, context.Background(), nil)
 	s, _ := open(t, w, settings(map[string]config.ShapeRange{"ids": rows(1, 16), "mask": rows(1, 16)}), "fp32", path)
 	const big = math.MaxInt64 - 7
 	for name, tt := range map[string]struct {
@@ -206,14 +224,13 @@ func TestGPUOutputsWhoseSizeDependsOnData(t *testing.T) {
 	}
 }
 
-func TestGPUAllRefusedOperatorsAreListed(t *testing.T) {
+func refusedOperators(t *testing.T, w *worker.Worker) {
 	g := &onnxpb.GraphProto{
 		Input: []*onnxpb.ValueInfoProto{value("x", tensor.Float32, 4)}, Output: []*onnxpb.ValueInfoProto{value("y", tensor.Float32, 4)},
 		Node: []*onnxpb.NodeProto{
 			node("Foo", "foo1", []string{"x"}, "a"), node("Relu", "relu", []string{"a"}, "b"), node("Bar", "bar1", []string{"b"}, "y"),
 		},
 	}
-	w := child(t, context.Background(), nil)
 	plan := filepath.Join(t.TempDir(), engine.PlanFile)
 	_, err := engine.Build(w, engine.RequestOf(settings(nil), "fp32", save(t, g), plan))
 	var ops []string
@@ -228,9 +245,8 @@ func TestGPUAllRefusedOperatorsAreListed(t *testing.T) {
 	}
 }
 
-func TestGPUTheTimingCacheIsUsedBySecondBuilds(t *testing.T) {
+func timingCache(t *testing.T, w *worker.Worker) {
 	path, _ := dense(t)
-	w := child(t, context.Background(), nil)
 	r := engine.RequestOf(settings(map[string]config.ShapeRange{"x": rows(1, 8, 64)}), "fp32", path, filepath.Join(t.TempDir(), engine.PlanFile))
 	r.TimingOut = filepath.Join(t.TempDir(), engine.TimingFile)
 	first, err := engine.Build(w, r)
@@ -247,9 +263,8 @@ func TestGPUTheTimingCacheIsUsedBySecondBuilds(t *testing.T) {
 	}
 }
 
-func TestGPUPrecisionConstraintsArrive(t *testing.T) {
+func constraints(t *testing.T, w *worker.Worker) {
 	path, _ := dense(t)
-	w := child(t, context.Background(), nil)
 	c := settings(map[string]config.ShapeRange{"x": rows(1, 8, 64)})
 	c.Typing, c.Constraints = "weak", "obey"
 	_, d := open(t, w, c, "fp16", path)
@@ -258,9 +273,8 @@ func TestGPUPrecisionConstraintsArrive(t *testing.T) {
 	}
 }
 
-func TestGPUABrokenPlanIsAnErrorAndNotACrash(t *testing.T) {
+func brokenPlan(t *testing.T, w *worker.Worker) {
 	path, _ := dense(t)
-	w := child(t, context.Background(), nil)
 	dir := t.TempDir()
 	plan := filepath.Join(dir, engine.PlanFile)
 	d, err := engine.Build(w, engine.RequestOf(settings(map[string]config.ShapeRange{"x": rows(1, 8, 64)}), "fp32", path, plan))
@@ -289,7 +303,8 @@ func TestGPUABrokenPlanIsAnErrorAndNotACrash(t *testing.T) {
 func TestGPUCancelEndsABuildAndLeavesNoPlan(t *testing.T) {
 	path, _ := dense(t)
 	ctx, cancel := context.WithCancel(context.Background())
-	w := child(t, ctx, func(int64, int64, string) { cancel() })
+	w := start(t, ctx, t.Output(), func(int64, int64, string) { cancel() })
+	defer w.Close()
 	plan := filepath.Join(t.TempDir(), engine.PlanFile)
 	began := time.Now()
 	_, err := engine.Build(w, engine.RequestOf(settings(map[string]config.ShapeRange{"x": rows(1, 8, 64)}), "fp32", path, plan))
@@ -302,8 +317,8 @@ func TestGPUCancelEndsABuildAndLeavesNoPlan(t *testing.T) {
 	}
 }
 
-func TestGPUTheDriverAndNVMLSeeTheSameDevices(t *testing.T) {
-	seen, err := engine.Ask(child(t, context.Background(), nil))
+func sameDevices(t *testing.T, w *worker.Worker) {
+	seen, err := engine.Ask(w)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,6 +81,26 @@ func (r Root) moduleVersion() string {
 	return strings.TrimSpace(string(b))
 }
 
+// Visible returns the devices that CUDA shows a process with this value of
+// CUDA_VISIBLE_DEVICES, numbered as CUDA numbers them there (in PCI order). As in
+// CUDA, an entry that names no device ends the list; an empty value shows none.
+func Visible(devices []Device, setting string) ([]Device, error) {
+	var out []Device
+	for entry := range strings.SplitSeq(setting, ",") {
+		d, err := Choose(devices, strings.TrimSpace(entry))
+		if err != nil || strings.TrimSpace(entry) == "" {
+			break
+		}
+		d.Index = len(out)
+		out = append(out, d)
+	}
+	if len(out) == 0 {
+		return nil, failure.New(failure.Missing, "CUDA_VISIBLE_DEVICES is %q, which shows no GPU; this machine has %s", setting, list(devices)).
+			WithHint("unset CUDA_VISIBLE_DEVICES, or set it to indices or UUIDs of these GPUs")
+	}
+	return out, nil
+}
+
 // Choose returns the device that a setting names: an index, a UUID or its
 // beginning, of a GPU or a MIG device.
 func Choose(devices []Device, which string) (Device, error) {

@@ -90,6 +90,30 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+func TestVisibleDevicesAreNumberedAsCUDANumbersThem(t *testing.T) {
+	all, err := NewWith(dgxh200.New(), "/").Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for setting, want := range map[string][]int{
+		"3": {3}, "5,2": {5, 2}, "1,99,2": {1}, all[6].UUID: {6}, " 4 , 0 ": {4, 0}, "": nil, "-1": nil, "none": nil,
+	} {
+		got, err := Visible(all, setting)
+		if (err != nil) != (want == nil) || len(got) != len(want) {
+			t.Errorf("%q: %d devices, %v; want %v", setting, len(got), err, want)
+			continue
+		}
+		for i, d := range got {
+			if d.UUID != all[want[i]].UUID || d.Index != i {
+				t.Errorf("%q: device %d is %d with UUID %s, want %s", setting, i, d.Index, d.UUID, all[want[i]].UUID)
+			}
+		}
+		if want == nil && failure.CodeOf(err) != failure.Missing {
+			t.Errorf("%q: %v, want exit code 3", setting, err)
+		}
+	}
+}
+
 func TestThrottleNamesOnlyWhatSlowsDown(t *testing.T) {
 	if got := throttle(0x1); len(got) != 0 {
 		t.Errorf("an idle GPU is throttled by %v", got)

@@ -1,8 +1,8 @@
-"""A BERT-style encoder with random weights: token, position and type embeddings, four layers, a pooled answer."""
+"""A BERT-style encoder with random weights: token, position and type embeddings, two layers, a pooled answer."""
 import torch
 from torch import nn
 
-VOCABULARY, WIDTH, HEADS, LAYERS, LONGEST = 1000, 256, 4, 4, 128
+VOCABULARY, WIDTH, HEADS, LAYERS, LONGEST = 1000, 256, 4, 2, 128
 
 
 class Layer(nn.Module):

@@ -30,19 +30,22 @@ def load_tensorrt():
     return tensorrt
 
 
-def make_logger(trt, emit):
+def make_logger(trt):
     """A logger that groups equal messages and passes errors on at once."""
 
     class Logger(trt.ILogger):
         def __init__(self):
             trt.ILogger.__init__(self)
-            self.counts = collections.Counter()
-            self.errors = []
+            self.begin(lambda event: None)
+
+        def begin(self, emit):
+            """Forgets what was logged before; from now on errors go to `emit`."""
+            self.emit, self.counts, self.errors = emit, collections.Counter(), []
 
         def log(self, severity, message):
             if severity <= trt.ILogger.Severity.ERROR:
                 self.errors.append(message)
-                emit({"event": "log", "severity": "error", "text": message})
+                self.emit({"event": "log", "severity": "error", "text": message})
             elif severity == trt.ILogger.Severity.WARNING:
                 self.counts[re.sub(r"\d+", "N", message)] += 1
 
@@ -50,6 +53,19 @@ def make_logger(trt, emit):
             return [{"text": text, "count": n} for text, n in self.counts.most_common()]
 
     return Logger()
+
+
+BUILDERS = {}  # (logger, builder) by device: a builder takes seconds to load its kernels
+
+
+def builder_for(trt, device, emit):
+    if device.index not in BUILDERS:
+        logger = make_logger(trt)
+        BUILDERS[device.index] = logger, trt.Builder(logger)
+    logger, builder = BUILDERS[device.index]
+    builder.reset()
+    logger.begin(emit)
+    return logger, builder
 
 
 def make_monitor(trt, emit, cancelled):
@@ -237,8 +253,7 @@ def build(params, emit, cancelled=lambda: False):
     """
     trt = load_tensorrt()
     device = cuda.Driver().device(params.get("device", "0")).activate()
-    logger = make_logger(trt, emit)
-    builder = trt.Builder(logger)
+    logger, builder = builder_for(trt, device, emit)
     typing = params.get("typing", "strong")
     network = builder.create_network(network_flags(trt, typing))
     parser = parse(trt, logger, network, params["onnx"])
