@@ -93,8 +93,17 @@ func (e *env) pipeline(ctx context.Context, name, config string, args ...string)
 func (e *env) child(ctx context.Context) (*worker.Worker, error) {
 	return worker.Start(ctx, worker.Options{
 		Python: e.python, Subject: "gpucheck", CUDA: true, Log: os.Stderr,
-		Env: []string{"LD_LIBRARY_PATH=" + os.Getenv("LD_LIBRARY_PATH")},
+		Env: gpuEnv(),
 	})
+}
+
+// gpuEnv is what a child without our environment needs to find the libraries and the GPU.
+func gpuEnv() []string {
+	env := []string{"LD_LIBRARY_PATH=" + os.Getenv("LD_LIBRARY_PATH"), "CUDA_DEVICE_ORDER=PCI_BUS_ID"}
+	if v, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok {
+		env = append(env, "CUDA_VISIBLE_DEVICES="+v)
+	}
+	return env
 }
 
 // machine is what doctor's facts are: GPUs and versions.

@@ -79,6 +79,9 @@ func mergeParts(dir, evidence string) error {
 		if part.Binary != e.Binary {
 			return fmt.Errorf("part %s was run by binary %.12s, the parts before it by %.12s: run it again", p.name, part.Binary, e.Binary)
 		}
+		if len(e.Machine.GPUs) == 0 {
+			e.Machine = part.Machine // parts that run no pipeline do not know it
+		}
 		e.add(part)
 	}
 	if len(absent) > 0 {
