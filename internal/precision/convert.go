@@ -98,7 +98,7 @@ func int8Graph(m *onnx.Model, r Request, half HalfOptions) (*Graph, error) {
 	if !r.Fallback {
 		return g, nil
 	}
-	raised, err := RaiseOpset(q.Model)
+	raised, err := RaiseOpset(q.Model, halfQuantizers)
 	if err != nil {
 		return nil, err
 	}

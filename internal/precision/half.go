@@ -43,7 +43,8 @@ type Half struct {
 }
 
 // ToHalf returns a copy of m in which floating-point nodes compute in float16
-// or bfloat16, with casts where they meet the others. m is not changed. Values
+// or bfloat16, with casts where they meet the others. m is not changed; the copy
+// has a later opset where operators take bfloat16 from that on only. Values
 // that leave the range of the low precision are in Ranges; none of them is
 // clamped.
 func ToHalf(m *onnx.Model, o HalfOptions) (*Half, error) {
@@ -53,9 +54,20 @@ func ToHalf(m *onnx.Model, o HalfOptions) (*Half, error) {
 	if err := o.Keep.Check(m); err != nil {
 		return nil, err
 	}
+	opset, note := m.Opset(""), ""
+	if o.DType == tensor.BFloat16 {
+		raised, n, err := raiseForBFloat16(m)
+		if err != nil {
+			return nil, err
+		}
+		opset = raised.Opset("")
+		if !o.Emulate { // that has the opset it came with: runtimes lack kernels of newer ones
+			m, note = raised, n
+		}
+	}
 	clone, _ := proto.Clone(m.Proto).(*onnxpb.ModelProto)
 	c := &converter{
-		HalfOptions: o, model: m.With(clone), code: onnx.DataType(o.DType), opset: m.Opset(""),
+		HalfOptions: o, model: m.With(clone), code: onnx.DataType(o.DType), opset: opset,
 		ranges: map[string]*OutOfRange{},
 	}
 	if c.opset < 7 {
@@ -64,6 +76,9 @@ func ToHalf(m *onnx.Model, o HalfOptions) (*Half, error) {
 	}
 	c.names, c.typer = c.model.NewNames(), newTyper(c.model)
 	c.result = &Half{Model: c.model}
+	if note != "" {
+		c.result.Notes = append(c.result.Notes, note)
+	}
 	c.typer.graph(clone.GetGraph(), nil, nil)
 	if err := c.graph(onnx.Place{Graph: clone.GetGraph()}, nil); err != nil {
 		return nil, err

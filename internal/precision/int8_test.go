@@ -122,7 +122,7 @@ func TestInt8AnswersLikeFloat32(t *testing.T) {
 		}
 		graph := q.Model
 		if o.HalfScales {
-			raised, err := RaiseOpset(graph)
+			raised, err := RaiseOpset(graph, halfQuantizers)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -302,7 +302,7 @@ func TestRaiseOpsetKeepsTheAnswers(t *testing.T) {
 	x := picture(1)
 	x.Tensor = tensor.FromFloat32s([]int64{2, 4, 3}, x.Float32s()[:24])
 	want := run(t, m, x)
-	r, err := RaiseOpset(m)
+	r, err := RaiseOpset(m, 19)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,10 +315,10 @@ func TestRaiseOpsetKeepsTheAnswers(t *testing.T) {
 			t.Errorf("%s differs by %g", want[i].Name, d)
 		}
 	}
-	if same, err := RaiseOpset(r); err != nil || same != r {
+	if same, err := RaiseOpset(r, 19); err != nil || same != r {
 		t.Errorf("opset 19 was raised: %v", err)
 	}
-	if _, err := RaiseOpset(residual(12)); failure.CodeOf(err) != failure.Model {
+	if _, err := RaiseOpset(residual(12), 22); failure.CodeOf(err) != failure.Model {
 		t.Errorf("opset 12: %v", err)
 	}
 }

@@ -2,7 +2,6 @@ package precision
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -14,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) {
 	ort.RunChildIfAsked()
-	os.Exit(m.Run())
+	testkit.Main(m)
 }
 
 // run saves m, loads it in ONNX Runtime, and runs it on one feed.

@@ -74,6 +74,11 @@ func (h *half) mustKeep(n *onnxpb.NodeProto) string {
 	if r, ok := float32Operators[n.GetOpType()]; ok {
 		return r
 	}
+	if h.DType == tensor.BFloat16 {
+		if r := refusesBFloat16(n.GetOpType(), h.opset); r != "" {
+			return r
+		}
+	}
 	switch n.GetOpType() {
 	case "CumSum":
 		if h.opset < 14 {
