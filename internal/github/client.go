@@ -11,7 +11,12 @@ import (
 	"time"
 
 	gh "github.com/google/go-github/v62/github"
+
+	"github.com/trtship/trtship/internal/httpbound"
 )
+
+// maxPage bounds one reply of the interface: the library reads all of it.
+const maxPage = 32 << 20
 
 // maxWait is the longest time that a rate limit is waited for.
 const maxWait = 90 * time.Second
@@ -69,11 +74,23 @@ func NewAPI(e Env, client *http.Client, clock Clock) (*API, error) {
 	if client == nil {
 		client = &http.Client{Timeout: time.Minute}
 	}
-	c := gh.NewClient(client).WithAuthToken(string(e.Token))
+	bounded := *client
+	bounded.Transport, bounded.Timeout = httpbound.Transport(client.Transport, maxPage, silence(client.Timeout)), 0
+	c := gh.NewClient(&bounded).WithAuthToken(string(e.Token))
 	c.BaseURL = base
 	c.UserAgent = "trtship"
 	clock = clock.filled()
 	return &API{client: c, plain: client, owner: owner, name: name, sleep: clock.Sleep, now: clock.Now}, nil
+}
+
+// silence is how long nothing may come of a reply, for a client with a time
+// limit of its own: on the whole of a request, the library's wrapped transports
+// would leave a goroutine behind for each.
+func silence(limit time.Duration) time.Duration {
+	if limit > 0 {
+		return min(limit, time.Minute)
+	}
+	return time.Minute
 }
 
 // retry calls f until it succeeds, fails for good, or has been tried four

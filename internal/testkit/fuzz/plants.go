@@ -13,13 +13,13 @@ var plants = []plant{
 		file: "internal/config/override.go", old: "i > len(node.Content) {", new: "i > len(node.Content)+1 {",
 	},
 	{
-		target: "internal/dataset.FuzzHeader", about: "multiplies sizes without a look at the overflow",
-		file: "internal/dataset/npy.go", old: "if n, err := tensor.CheckedElements(h.shape); err != nil || n > math.MaxInt64/16 {",
-		new: "if n, _ := tensor.CheckedElements(h.shape); n > math.MaxInt64/16 {",
+		target: "internal/dataset.FuzzHeader", about: "takes elements of no bytes",
+		file: "internal/dataset/npy.go", old: "if _, ok := h.dtype(); !ok {", new: "if _, ok := h.dtype(); !ok && h.size > 0 {",
 	},
 	{
-		target: "internal/gate.FuzzJUnit", about: "knows a status only in small letters",
-		file: "internal/gate/junit.go", old: "switch strings.ToLower(attribute(e, key)) {", new: "switch attribute(e, key) {",
+		target: "internal/gate.FuzzJUnit", about: "takes a longer name for the element that it ends in",
+		file: "internal/gate/junit.go", old: "if i := slices.Index(order, kind); i >",
+		new: `if i := slices.IndexFunc(order, func(o string) bool { return o != "" && strings.HasSuffix(kind, o) }); i >`,
 	},
 	{
 		target: "internal/github.FuzzEvent", about: "takes a repository of the same length for its own",
@@ -48,6 +48,10 @@ var plants = []plant{
 	{
 		target: "internal/ort.FuzzWire", about: "forgets that a length may be negative",
 		file: "internal/ort/wire.go", old: "h.Bytes < 0 || h.Bytes > maxTensor", new: "h.Bytes > maxTensor",
+	},
+	{
+		target: "internal/provenance.FuzzDecode", about: "says nothing of a file that is invalid and listed once",
+		file: "internal/provenance/files.go", old: "n := twice[w.Path]; n > 0 {", new: "n := twice[w.Path]; n > 1 {",
 	},
 	{
 		target: "internal/tensor.FuzzChoose", about: "moves the wrong bound",

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -323,7 +324,7 @@ func look(ctx context.Context, from oras.Target, ref Reference) (string, error) 
 	}
 	for _, l := range m.Layers {
 		name := l.Annotations[v1.AnnotationTitle]
-		if !filepath.IsLocal(filepath.FromSlash(name)) || !strings.HasPrefix(name, model+"/") {
+		if name != path.Clean(name) || !filepath.IsLocal(filepath.FromSlash(name)) || !strings.HasPrefix(name, model+"/") {
 			return "", failure.New(failure.Artifact, "pull %s: the file %q leaves the model's folder", ref, name)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/httpbound"
 	"github.com/trtship/trtship/internal/triton/kserve"
 )
 
@@ -50,6 +52,7 @@ type Container struct {
 	Address    string      // of the host, that ports are published on
 	GPUs       []string    // "all", or indexes and UUIDs; none: no GPU
 	SharedMB   int
+	MemoryMB   int // 0 is no limit
 }
 
 // ContainerOptions says how to serve from a container.
@@ -65,6 +68,7 @@ type ContainerOptions struct {
 	MetricsPort  int
 	GPUs         string // all, or indexes and UUIDs with commas
 	SharedMB     int
+	MemoryMB     int // of the container; 0 is no limit
 	Verbose      bool
 	CacheBytes   int64
 	ReadyTimeout time.Duration
@@ -204,7 +208,7 @@ func (o ContainerOptions) container(name string) (Container, error) {
 	if err != nil {
 		return Container{}, failure.New(failure.Usage, "repository: %w", err)
 	}
-	c := Container{Image: o.Image, Name: "trtship-" + name, Repository: abs, Address: o.Address, GPUs: gpus, SharedMB: o.SharedMB, Ports: map[int]int{}}
+	c := Container{Image: o.Image, Name: "trtship-" + name, Repository: abs, Address: o.Address, GPUs: gpus, SharedMB: o.SharedMB, MemoryMB: o.MemoryMB, Ports: map[int]int{}}
 	if c.Address == "" {
 		c.Address = "127.0.0.1"
 	}
@@ -322,7 +326,7 @@ func ConnectDocker(ctx context.Context, getenv func(string) string) (Docker, err
 	if host == "" {
 		host = client.DefaultDockerHost
 	}
-	api, err := client.New(client.WithHost(host))
+	api, err := openEngine(host, engineSilence)
 	if err != nil {
 		return nil, failure.New(failure.Missing, "connect to Docker at %s: %w", host, err)
 	}
@@ -331,6 +335,29 @@ func ConnectDocker(ctx context.Context, getenv func(string) string) (Docker, err
 			WithHint("start the engine, or serve with a tritonserver of this machine (leave triton.image out)")
 	}
 	return &engine{api: api}, nil
+}
+
+// Bounds of an engine's replies: one that is stuck, or is none, must not hold us.
+const (
+	engineReply   = 32 << 20
+	engineSilence = time.Minute
+)
+
+// openEngine makes the engine's own client, with bounds.
+func openEngine(host string, silence time.Duration) (*client.Client, error) {
+	u, err := client.ParseHostURL(host)
+	if err != nil {
+		return nil, err
+	}
+	transport := &http.Transport{MaxIdleConns: 4, IdleConnTimeout: 30 * time.Second, DisableCompression: true}
+	if u.Scheme == "unix" {
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, u.Scheme, u.Host)
+		}
+	}
+	return client.New(client.WithHost(host), client.WithHTTPClient(&http.Client{
+		Transport: httpbound.Transport(transport, engineReply, silence), CheckRedirect: client.CheckRedirect,
+	}))
 }
 
 func (e *engine) Create(ctx context.Context, c Container) (string, error) {
@@ -350,6 +377,8 @@ func (e *engine) Create(ctx context.Context, c Container) (string, error) {
 		Mounts:       []mount.Mount{{Type: mount.TypeBind, Source: c.Repository, Target: modelsFolder, ReadOnly: true}},
 		SecurityOpt:  []string{"no-new-privileges"},
 	}
+	// Swap would only hide that the limit is reached.
+	hc.Memory, hc.MemorySwap = int64(c.MemoryMB)<<20, int64(c.MemoryMB)<<20
 	if len(c.GPUs) > 0 {
 		r := container.DeviceRequest{Driver: "nvidia", Capabilities: [][]string{{"gpu"}}}
 		if c.GPUs[0] == "all" {
