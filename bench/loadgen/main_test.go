@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/trtship/trtship/internal/testkit"
 )
 
 // TestBench prints the comparison. perf_analyzer is named by
@@ -30,7 +32,7 @@ func TestMain(m *testing.M) {
 			return
 		}
 	}
-	os.Exit(m.Run())
+	testkit.Main(m)
 }
 
 func TestIntegersLoseTheirQuotes(t *testing.T) {

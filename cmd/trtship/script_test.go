@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) {
 	ort.RunChildIfAsked()
-	testscript.Main(m, map[string]func(){
+	testscript.Main(testkit.Checked{Tests: m}, map[string]func(){
 		"trtship": func() { os.Exit(run()) },
 	})
 }

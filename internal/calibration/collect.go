@@ -149,6 +149,7 @@ type CollectOptions struct {
 	Threads  int
 	MemoryMB int           // that the observed values of one run may take; 0 is 2048
 	Timeout  time.Duration // of each run
+	LimitMB  int           // address-space limit of the runtime's process; 0 is none
 
 	Checkpoint string        // file to resume from and to write to; empty is none
 	Key        string        // identifies what the checkpoint belongs to
@@ -224,7 +225,7 @@ type collector struct {
 // open starts a session that returns names.
 func (c *collector) open(ctx context.Context, names []string) error {
 	s, err := ort.Open(ctx, c.Library, c.Model, ort.Options{
-		Threads: max(c.Threads, 1), Timeout: inFlight * c.Timeout, ExtraOutputs: c.extra(names), Log: c.Log,
+		Threads: max(c.Threads, 1), Timeout: inFlight * c.Timeout, MemoryMB: c.LimitMB, ExtraOutputs: c.extra(names), Log: c.Log,
 		// Threads that wait for the next run would take the cores from the reducer.
 		ConfigEntries: map[string]string{"session.force_spinning_stop": "1"},
 	})

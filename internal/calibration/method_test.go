@@ -11,11 +11,12 @@ import (
 
 	"github.com/trtship/trtship/internal/ort"
 	"github.com/trtship/trtship/internal/tensor"
+	"github.com/trtship/trtship/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
 	ort.RunChildIfAsked()
-	os.Exit(m.Run())
+	testkit.Main(m)
 }
 
 const golden = "../../testdata/calibration"

@@ -96,7 +96,7 @@ func Observe(ctx context.Context, o ObserveOptions) (map[string]float64, error) 
 	}
 	got, err := Collect(ctx, CollectOptions{
 		Library: o.Library, Model: o.Path, Tensors: names, Interface: ends, Feeds: feeds, Samples: feeds.count(), Threads: max(o.Validation.Threads, 1),
-		Timeout: time.Duration(o.Validation.TimeoutS) * time.Second, Log: o.Log, Progress: progress, RangeOnly: true,
+		Timeout: time.Duration(o.Validation.TimeoutS) * time.Second, LimitMB: o.Validation.MemoryMB, Log: o.Log, Progress: progress, RangeOnly: true,
 	})
 	if err != nil {
 		return nil, err

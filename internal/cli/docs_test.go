@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) {
 	ort.RunChildIfAsked()
-	os.Exit(m.Run())
+	testkit.Main(m)
 }
 
 // TestDocumentsAreCurrent compares every generated document with the tables it

@@ -148,7 +148,7 @@ func (s *step) search(ctx context.Context, o locateOptions, dtype tensor.DType, 
 		return locate.Options{}, nil, err
 	}
 	cfg, a := s.session.cfg, s.session.a
-	reference := locate.ORT{Library: lib, Scratch: scratch}
+	reference := locate.ORT{Library: lib, Scratch: scratch, Options: validation.SessionOptions(cfg.Validation, io.Discard)}
 	search := locate.Options{
 		Reference: reference, Candidate: reference, Tolerance: cfg.Tolerance(o.precision, ""),
 		Convert: func(m *onnx.Model, keep []string) (*onnx.Model, error) {

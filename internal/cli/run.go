@@ -16,6 +16,7 @@ type runFlags struct {
 	only         []string
 	allowMissing bool
 	fresh        bool
+	noDiskCheck  bool
 }
 
 func newRunCmd(a *app) *cobra.Command {
@@ -39,6 +40,7 @@ A machine that cannot do what is asked says so before the first stage (exit 3), 
 	c.Flags().StringSliceVar(&f.only, "only", nil, "run these `stages` only; what they need is taken from the store")
 	c.Flags().BoolVar(&f.allowMissing, "allow-missing", false, "run what can run here, and report the rest as missing")
 	c.Flags().BoolVar(&f.fresh, "fresh", false, "reuse nothing")
+	c.Flags().BoolVar(&f.noDiskCheck, "no-disk-check", false, "start although the store's disk seems too small for what the run writes")
 	return c
 }
 
@@ -54,6 +56,9 @@ func (a *app) run(ctx context.Context, path string, f runFlags) error {
 	}
 	o.RunsDir = a.runsDir()
 	o.Until, o.From, o.Only, o.AllowMissing, o.Fresh = f.until, f.from, f.only, f.allowMissing, f.fresh
+	if !f.noDiskCheck {
+		o.DiskBytes = diskNeed(s.cfg, o)
+	}
 	watch := a.observer()
 	o.Observer = watch
 	rep, err := pipeline.Run(ctx, o)

@@ -145,7 +145,7 @@ func (a *app) serveHere(ctx context.Context, cfg *config.Config, dir, repository
 	o := server.Options{
 		Installation: install, Repositories: []string{repository}, Address: t.BindAddress, Verbose: t.Verbose,
 		HTTPPort: or(t.HTTPPort, defaultHTTPPort), GRPCPort: or(t.GRPCPort, defaultGRPCPort), MetricsPort: or(t.MetricsPort, defaultMetricsPort),
-		ReadyTimeout: time.Duration(t.ReadyTimeoutS) * time.Second, CacheBytes: cacheBytes(t),
+		ReadyTimeout: time.Duration(t.ReadyTimeoutS) * time.Second, MemoryMB: t.MemoryMB, CacheBytes: cacheBytes(t),
 		Wait: []server.Want{{Model: model.Name, Version: model.Newest()}},
 	}
 	if explicit {
@@ -161,7 +161,7 @@ func (a *app) serveContainer(ctx context.Context, cfg *config.Config, dir, repos
 		return server.State{}, err
 	}
 	o := server.ContainerOptions{
-		Image: t.Image, Repository: repository, Address: t.BindAddress, GPUs: t.GPUs, SharedMB: t.SharedMemoryMB, Verbose: t.Verbose,
+		Image: t.Image, Repository: repository, Address: t.BindAddress, GPUs: t.GPUs, SharedMB: t.SharedMemoryMB, MemoryMB: t.MemoryMB, Verbose: t.Verbose,
 		HTTPPort: or(t.HTTPPort, defaultHTTPPort), GRPCPort: or(t.GRPCPort, defaultGRPCPort), MetricsPort: or(t.MetricsPort, defaultMetricsPort),
 		ReadyTimeout: time.Duration(t.ReadyTimeoutS) * time.Second, CacheBytes: cacheBytes(t),
 		Wait: []server.Want{{Model: model.Name, Version: model.Newest()}}, Warn: func(text string) { a.say("%s", text) },

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/trtship/trtship/internal/config"
 	"github.com/trtship/trtship/internal/failure"
@@ -173,6 +174,10 @@ func (s *session) hardwareSetting() string {
 	return "optional"
 }
 
+// gitTimeout bounds the question for the commit: a working tree on a file system
+// that hangs must not hang a run.
+const gitTimeout = 20 * time.Second
+
 // git returns the commit that the configuration lies in, nil outside of a
 // repository or without git.
 func (s *session) git(ctx context.Context) *report.Git {
@@ -180,6 +185,8 @@ func (s *session) git(ctx context.Context) *report.Git {
 	if err != nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, gitTimeout)
+	defer cancel()
 	run := func(args ...string) (string, error) {
 		return proc.Output(ctx, proc.Command{
 			Path: git, Args: append([]string{"--no-optional-locks", "-C", s.cfg.Dir}, args...),

@@ -1,7 +1,6 @@
 package ort
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -11,7 +10,7 @@ import (
 
 func TestMain(m *testing.M) {
 	RunChildIfAsked()
-	os.Exit(m.Run())
+	testkit.Main(m)
 }
 
 func library(t testing.TB) Library {

@@ -15,13 +15,12 @@ import (
 	"syscall"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/trtship/trtship/internal/artifact"
 	"github.com/trtship/trtship/internal/failpoint"
 	"github.com/trtship/trtship/internal/pipeline"
 	"github.com/trtship/trtship/internal/stage"
 	"github.com/trtship/trtship/internal/store"
+	"github.com/trtship/trtship/internal/testkit"
 	"github.com/trtship/trtship/report"
 )
 
@@ -36,12 +35,7 @@ const (
 func TestMain(m *testing.M) {
 	do := os.Getenv(childDo)
 	if do == "" {
-		code := m.Run()
-		if err := goleak.Find(); err != nil && code == 0 {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-		os.Exit(code)
+		testkit.Main(m)
 	}
 	err := failpoint.Arm(os.Getenv("TRTSHIP_FAILPOINT"))
 	if limit, aerr := strconv.Atoi(os.Getenv(childMax)); aerr == nil {

@@ -16,8 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/trtship/trtship/internal/proc"
 	"github.com/trtship/trtship/internal/testkit"
 )
@@ -27,13 +25,7 @@ const parentOf = "TRTSHIP_TEST_PARENT"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(parentOf) == "" {
-		code := m.Run()
-		// The thread that starts all children stays.
-		if err := goleak.Find(goleak.IgnoreAnyFunction("github.com/trtship/trtship/internal/proc.spawn.func1.1")); err != nil && code == 0 {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-		os.Exit(code)
+		testkit.Main(m)
 	}
 	if os.Getenv(parentOf) == "descriptors" {
 		out, err := proc.Output(context.Background(), proc.Command{Path: "/bin/ls", Args: []string{"/proc/self/fd"}})

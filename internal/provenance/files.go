@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/trtship/trtship/internal/artifact"
+	"github.com/trtship/trtship/internal/regular"
 )
 
 // What says how a file is not as it should be.
@@ -285,18 +286,11 @@ func (f *Found) walk(ctx context.Context, root *os.Root, known map[string]bool) 
 // ReadFile reads a document of bounded size that is a regular file. A link to
 // one is followed: the caller named it.
 func ReadFile(name string, most int64) ([]byte, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := regular.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // read only
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is %s", name, typeName(info.Mode()))
-	}
 	b, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err == nil && int64(len(b)) > most {
 		err = fmt.Errorf("%s has more than the %d bytes that are read", name, most)

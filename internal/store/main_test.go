@@ -3,7 +3,7 @@ package store_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/trtship/trtship/internal/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testkit.Main(m) }

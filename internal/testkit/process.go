@@ -33,12 +33,21 @@ func NoChildren(t testing.TB) {
 	})
 }
 
-// children lists the living descendants of this process.
 func children(t testing.TB) map[int]string {
 	t.Helper()
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	out, err := descendants()
 	if err != nil {
 		t.Fatal(err)
+	}
+	return out
+}
+
+// descendants lists the living descendants of this process with their command
+// lines.
+func descendants() (map[int]string, error) {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return nil, err
 	}
 	parent, state := map[int]int{}, map[int]string{}
 	for _, s := range stats {
@@ -70,7 +79,7 @@ func children(t testing.TB) map[int]string {
 			}
 		}
 	}
-	return out
+	return out, nil
 }
 
 // Alive reports whether a process exists and is no zombie.

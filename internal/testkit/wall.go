@@ -31,7 +31,7 @@ var layers = []layer{
 	{name: "one stage", dirs: []string{"stages"}, alone: true},
 	{name: "pipeline, gate, github and the tools", dirs: []string{"internal"}},
 	{name: "stage and store", dirs: []string{"internal/stage", "internal/store", "internal/config"}},
-	{name: "report, artifact, tensor, proc", dirs: []string{"report", "internal/artifact", "internal/tensor", "internal/proc", "internal/failure", "internal/failpoint"}},
+	{name: "report, artifact, tensor, proc", dirs: []string{"report", "internal/artifact", "internal/tensor", "internal/proc", "internal/failure", "internal/failpoint", "internal/regular"}},
 }
 
 // forTests reports whether a package is only for tests: this one, those named

@@ -165,7 +165,12 @@ func suits(f facts) error {
 	return nil
 }
 
+// askTimeout bounds what an interpreter may take to tell about itself.
+const askTimeout = time.Minute
+
 func ask(ctx context.Context, python string) (facts, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, askTimeout, fmt.Errorf("no answer within %s", askTimeout))
+	defer cancel()
 	out, err := proc.Output(ctx, proc.Command{
 		Path: python, Args: []string{"-I", "-c", factsScript}, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8"},
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/tensor"
+	"github.com/trtship/trtship/internal/testkit"
 	"github.com/trtship/trtship/internal/worker"
 	"github.com/trtship/trtship/report"
 )
@@ -103,11 +104,11 @@ func TestMain(m *testing.M) {
 	if out := os.Getenv("WORKER_TEST_ORPHAN"); out != "" {
 		orphan(out)
 	}
-	code := m.Run()
-	if shared.w != nil {
-		_ = shared.w.Close()
-	}
-	os.Exit(code)
+	testkit.Main(m, func() {
+		if shared.w != nil {
+			_ = shared.w.Close()
+		}
+	})
 }
 
 func input(name, dtype string, shape ...any) worker.Input {

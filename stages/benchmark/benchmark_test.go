@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) {
 	ort.RunChildIfAsked()
-	os.Exit(m.Run())
+	testkit.Main(m)
 }
 
 type given map[artifact.Kind][]artifact.Artifact

@@ -146,7 +146,9 @@ func measureRow(ctx context.Context, cfg *config.Config, lib ort.Library, g Grap
 	if n := cfg.Benchmark.Threads; n > 0 {
 		threads, mode = n, fmt.Sprintf("threads=%d", n)
 	}
-	session, err := ort.Open(ctx, lib, g.Path, ort.Options{Threads: threads, GraphOptimization: ort.OptimizeAll, Log: out.Log})
+	session, err := ort.Open(ctx, lib, g.Path, ort.Options{
+		Threads: threads, GraphOptimization: ort.OptimizeAll, MemoryMB: cfg.Validation.MemoryMB, Log: out.Log,
+	})
 	if err != nil {
 		return report.Measurement{}, err
 	}

@@ -227,7 +227,7 @@ func (w *work) calibrate(ctx context.Context) ([]report.Check, error) {
 	checkpoint := w.checkpoint()
 	got, err := calibration.Collect(ctx, calibration.CollectOptions{
 		Library: w.tools.ORT, Model: w.path, Tensors: w.names, Interface: ends(w.model), Feeds: set, Samples: set.Samples, RangeOnly: w.proof.Rule.RangeOnly(),
-		Threads: w.threads(), Timeout: time.Duration(w.cfg.Validation.TimeoutS) * time.Second,
+		Threads: w.threads(), Timeout: time.Duration(w.cfg.Validation.TimeoutS) * time.Second, LimitMB: w.cfg.Validation.MemoryMB,
 		Checkpoint: checkpoint, Key: w.key(), Every: time.Second, Progress: w.out.Progress, Log: w.out.Log(),
 	})
 	if err != nil {

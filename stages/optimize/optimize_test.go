@@ -25,7 +25,7 @@ import (
 
 func TestMain(m *testing.M) {
 	ort.RunChildIfAsked()
-	os.Exit(m.Run())
+	testkit.Main(m)
 }
 
 func library(t *testing.T) ort.Library {

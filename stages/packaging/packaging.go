@@ -77,7 +77,7 @@ type settings struct {
 func (s *Stage) Settings() any {
 	t := s.config.Triton
 	t.Image, t.Server, t.BindAddress, t.GPUs, t.Protocols = "", "", "", "", nil
-	t.HTTPPort, t.GRPCPort, t.MetricsPort, t.SharedMemoryMB, t.ReadyTimeoutS, t.Verbose = 0, 0, 0, 0, 0, false
+	t.HTTPPort, t.GRPCPort, t.MetricsPort, t.SharedMemoryMB, t.MemoryMB, t.ReadyTimeoutS, t.Verbose = 0, 0, 0, 0, 0, 0, false
 	t.Labels = nil // by content, as sources
 	labels := map[string]string{}
 	for output, file := range s.config.Triton.Labels {

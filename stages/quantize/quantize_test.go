@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) {
 	ort.RunChildIfAsked()
-	os.Exit(m.Run())
+	testkit.Main(m)
 }
 
 // result is what a run of the stage gave.

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) {
 	ort.RunChildIfAsked()
-	os.Exit(m.Run())
+	testkit.Main(m)
 }
 
 // inputs is one ONNX artifact.

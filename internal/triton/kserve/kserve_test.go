@@ -62,12 +62,12 @@ var shared struct {
 }
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if shared.server != nil {
-		shared.server.Stop()
-	}
-	_ = os.RemoveAll(shared.repository)
-	os.Exit(code)
+	testkit.Main(m, func() {
+		if shared.server != nil {
+			shared.server.Stop()
+		}
+		_ = os.RemoveAll(shared.repository)
+	})
 }
 
 // start returns the server with the echo model and a client for each way to

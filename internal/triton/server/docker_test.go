@@ -93,7 +93,7 @@ func TestTheEngineIsAskedThroughItsOwnClient(t *testing.T) {
 	c := connect(t, d)
 	id, err := c.Create(t.Context(), server.Container{
 		Image: "a/b:c", Name: "trtship-m", Command: []string{"tritonserver", "--x"}, Repository: "/models/here", Address: "127.0.0.1",
-		Ports: map[int]int{8000: 18000, 8001: 18001}, GPUs: []string{"0", "GPU-1"}, SharedMB: 64,
+		Ports: map[int]int{8000: 18000, 8001: 18001}, GPUs: []string{"0", "GPU-1"}, SharedMB: 64, MemoryMB: 96,
 	})
 	if err != nil || id != "abc" {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestTheEngineIsAskedThroughItsOwnClient(t *testing.T) {
 	host, _ := d.created["HostConfig"].(map[string]any)
 	b, _ := json.Marshal(host)
 	for _, want := range []string{
-		`"8000/tcp":[{"HostIp":"127.0.0.1","HostPort":"18000"}]`, `"ShmSize":67108864`, `"Source":"/models/here"`, `"Target":"/models"`, `"ReadOnly":true`,
+		`"8000/tcp":[{"HostIp":"127.0.0.1","HostPort":"18000"}]`, `"ShmSize":67108864`, `"Memory":100663296`, `"MemorySwap":100663296`, `"Source":"/models/here"`, `"Target":"/models"`, `"ReadOnly":true`,
 		`"DeviceIDs":["0","GPU-1"]`, `"no-new-privileges"`,
 	} {
 		if !strings.Contains(string(b), want) {

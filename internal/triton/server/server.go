@@ -50,10 +50,16 @@ type Options struct {
 	KeepGoing    bool // stay up although a model does not load
 	Strict       bool // no auto-completed configuration
 	ReadyTimeout time.Duration
-	Grace        time.Duration // between SIGTERM and SIGKILL
-	CacheBytes   int64         // size of the response cache; 0 is none
-	Env          []string      // added to the environment, NAME=value
-	Args         []string      // further arguments of tritonserver
+	// CallTimeout bounds each call of the server's clients; 0 is no limit. A model
+	// that hangs would otherwise hang its caller.
+	CallTimeout time.Duration
+	// MemoryMB limits the address space of each of the server's processes; 0 is
+	// no limit.
+	MemoryMB   int
+	Grace      time.Duration // between SIGTERM and SIGKILL
+	CacheBytes int64         // size of the response cache; 0 is none
+	Env        []string      // added to the environment, NAME=value
+	Args       []string      // further arguments of tritonserver
 }
 
 // Server is a running tritonserver.
@@ -63,7 +69,8 @@ type Server struct {
 	Metrics string
 	Log     string
 	process *proc.Process
-	prefix  string // of its files in /dev/shm
+	call    time.Duration // limit of one call of its clients
+	prefix  string        // of its files in /dev/shm
 	stop    sync.Once
 	cancel  context.CancelFunc
 }
@@ -183,7 +190,7 @@ func launch(ctx context.Context, o Options, detached bool) (*Server, error) {
 		HTTP:    net.JoinHostPort(host, strconv.Itoa(http)),
 		GRPC:    net.JoinHostPort(host, strconv.Itoa(grpc)),
 		Metrics: net.JoinHostPort(host, strconv.Itoa(metrics)),
-		Log:     o.Log, process: p, prefix: prefix, cancel: cancel,
+		Log:     o.Log, process: p, call: o.CallTimeout, prefix: prefix, cancel: cancel,
 	}
 	if err := s.await(ctx, o); err != nil {
 		s.Stop()
@@ -247,6 +254,7 @@ func (o Options) command(http, grpc, metrics int) (proc.Command, string, error) 
 	}
 	return proc.Command{
 		Path: in.Binary, Args: append(args, o.Args...), Env: append(env, o.Env...), Dir: o.Scratch, Grace: o.Grace,
+		MemoryBytes: uint64(max(o.MemoryMB, 0)) << 20,
 	}, prefix, nil
 }
 
@@ -353,7 +361,7 @@ func (s *Server) Client(p kserve.Protocol) (kserve.Client, error) {
 	if p == kserve.GRPC {
 		address = s.GRPC
 	}
-	return kserve.Open(kserve.Options{Protocol: p, Address: address})
+	return kserve.Open(kserve.Options{Protocol: p, Address: address, Timeout: s.call})
 }
 
 // PID is the process id of the server and of its group.

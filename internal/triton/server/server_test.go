@@ -12,6 +12,7 @@ import (
 
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/tensor"
+	"github.com/trtship/trtship/internal/testkit"
 	"github.com/trtship/trtship/internal/triton/kserve"
 	"github.com/trtship/trtship/internal/triton/server"
 	"github.com/trtship/trtship/internal/triton/tritontest"
@@ -148,7 +149,7 @@ func TestNoServerAnywhereIsMissing(t *testing.T) {
 	}
 }
 
-func TestMain(m *testing.M) { os.Exit(m.Run()) }
+func TestMain(m *testing.M) { testkit.Main(m) }
 
 func TestAFullDiskIsOneErrorAndNothingIsLeft(t *testing.T) {
 	defer server.FillDisk(&os.PathError{Op: "write", Path: "model.py", Err: syscall.ENOSPC})()

@@ -1,0 +1,9 @@
+package dataset
+
+import (
+	"testing"
+
+	"github.com/trtship/trtship/internal/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }

@@ -1,0 +1,9 @@
+package registry_test
+
+import (
+	"testing"
+
+	"github.com/trtship/trtship/internal/testkit"
+)
+
+func TestMain(m *testing.M) { testkit.Main(m) }
