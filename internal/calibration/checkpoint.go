@@ -9,6 +9,7 @@ import (
 
 	"github.com/trtship/trtship/internal/dataset"
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 )
 
 // checkpoint is the state between two batches.
@@ -82,7 +83,7 @@ func (c *collector) restore() error {
 	if c.Checkpoint == "" {
 		return nil
 	}
-	b, err := os.ReadFile(c.Checkpoint)
+	b, err := regular.ReadFile(c.Checkpoint)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

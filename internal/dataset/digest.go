@@ -5,12 +5,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/trtship/trtship/internal/regular"
 )
 
 // hashFiles returns a digest of the files' contents that does not depend on
@@ -51,7 +52,7 @@ var buffers = sync.Pool{New: func() any { return new([256 << 10]byte) }}
 
 func hashFile(ctx context.Context, path string) ([32]byte, error) {
 	var sum [32]byte
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return sum, refuse("read calibration data: %w", err).At(path)
 	}

@@ -22,6 +22,7 @@ import (
 	_ "golang.org/x/image/webp" //
 
 	"github.com/trtship/trtship/internal/config"
+	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/internal/tensor"
 )
 
@@ -144,7 +145,7 @@ func (s *images) read(i int, dst [][]byte) error {
 }
 
 func decode(path string) (image.Image, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/internal/tensor"
 )
 
@@ -123,7 +124,7 @@ type array struct {
 
 // openArray opens a .npy file.
 func openArray(path string) (*array, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, refuse("open calibration data: %w", err).At(path)
 	}
@@ -158,7 +159,7 @@ func (a *array) fits(have int64) error {
 // openMembers opens the arrays of a .npz file by name. Stored members are read
 // at random, compressed ones forwards only.
 func openMembers(path string) (map[string]*array, io.Closer, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return nil, nil, refuse("open calibration data: %w", err).At(path)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/trtship/trtship/internal/artifact"
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 )
 
 // Group is a set of packages that has an environment of its own.
@@ -80,7 +81,7 @@ func LockedEnv(cacheHome string, group Group) (Env, error) {
 	if err != nil {
 		return Env{}, err
 	}
-	text, err := os.ReadFile(filepath.Join(dir, markerFile))
+	text, err := regular.ReadFile(filepath.Join(dir, markerFile))
 	if err != nil {
 		return Env{}, failure.New(failure.Missing, "the %s Python environment is not installed: %w", group, err).
 			WithHint("run `trtship env install %s`, or name a Python that has the packages with --python or TRTSHIP_PYTHON", group)
