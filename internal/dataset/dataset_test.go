@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"archive/zip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -190,7 +191,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		"no path":              {path: "", inputs: vector(3), say: "there are no data to calibrate with"},
 		"no such file":         {path: filepath.Join(dir, "none.npy"), inputs: vector(3), say: "no such file"},
-		"an empty folder":      {path: empty, inputs: vector(3), say: "no calibration sample found"},
+		"an empty folder":      {path: empty, inputs: vector(3), say: "no .npy or .npz file found; 0 other files"},
 		"another kind of file": {path: text, inputs: vector(3), say: "neither .npy nor .npz"},
 		"a cut file":           {path: cut, inputs: vector(3), say: "is cut off: an array of shape [8,3] needs 96 bytes, there are 91"},
 		"a page":               {path: html, inputs: vector(3), say: "is no .npy file"},
@@ -232,6 +233,44 @@ func TestRefusals(t *testing.T) {
 		if !strings.Contains(err.Error(), c.say) {
 			t.Errorf("%s: %q does not say %q", name, err, c.say)
 		}
+	}
+}
+
+// TestOtherMembersOfAnArchiveDoNotMatter has labels as text, which no model is fed.
+func TestOtherMembersOfAnArchiveDoNotMatter(t *testing.T) {
+	dir := t.TempDir()
+	path := writeNPZ(t, filepath.Join(dir, "r.npz"), tensor.Named{Name: "x", Tensor: rows(4, 3)})
+	z, err := zip.OpenReader(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	whole := filepath.Join(dir, "whole.npz")
+	f, err := os.Create(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := zip.NewWriter(f)
+	for _, m := range z.File {
+		if err := w.Copy(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := w.Create("names.npy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := "{'descr': '<U1', 'fortran_order': False, 'shape': (4,), }\n"
+	fmt.Fprintf(m, "\x93NUMPY\x01\x00%c\x00%s", len(text), text)
+	if err := errors.Join(w.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if _, audit := mustRead(t, Options{Calibration: settings(whole), Inputs: vector(3)}); audit.Samples != 4 {
+		t.Errorf("%d samples", audit.Samples)
+	}
+	_, _, err = all(t, Options{Calibration: settings(whole), Inputs: []Input{{Name: "names", DType: tensor.Float32, Shape: []int64{Any, 3}}}})
+	if !strings.Contains(fmt.Sprint(err), "has a bad member names.npy: it holds no plain array of numbers") {
+		t.Errorf("the text as an input: %v", err)
 	}
 }
 
@@ -464,6 +503,13 @@ func TestPicturesThatCannotBeUsedAreRefused(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bad, "9.png"), []byte("version https://git-lfs.github.com/spec/v1\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	hollow, thin := t.TempDir(), t.TempDir()
+	pictures(t, hollow, 3)
+	if err := os.WriteFile(filepath.Join(hollow, "9.png"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	encode(t, filepath.Join(thin, "9.png"), noise(1, 3000, 1))
+	encode(t, filepath.Join(thin, "a.png"), noise(2, 3000, 1))
 	pictures(t, tiny, 4)
 	file := filepath.Join(good, "0.png")
 	three := pictureInput(8)
@@ -478,7 +524,10 @@ func TestPicturesThatCannotBeUsedAreRefused(t *testing.T) {
 		"no picture":            {path: none, inputs: three, say: "no picture found"},
 		"no such folder":        {path: filepath.Join(none, "x"), inputs: three, say: "no such file"},
 		"a file":                {path: file, inputs: three, say: "expected in a folder"},
-		"not a picture":         {path: bad, inputs: three, say: "9.png: decode calibration picture"},
+		"not a picture":         {path: bad, inputs: three, say: "9.png: decode calibration picture: is a Git LFS pointer"},
+		"an empty picture":      {path: hollow, inputs: three, say: "9.png: decode calibration picture: the file is empty"},
+		"a picture of one row":  {path: thin, inputs: three, pre: config.Preprocess{Resize: 4000}, say: "9.png: preprocess calibration picture: 3000x1 pixels become 12000000x4000, more than can be resized"},
+		"an infinite result":    {path: good, inputs: three, pre: config.Preprocess{Scale: 1, Std: []float64{1, 1e-45, 1}}, say: "calibration.preprocess turns the value 1 of channel 1 into +Inf"},
 		"wrong channels":        {path: good, inputs: gray, say: "has 1 channels at axis 1, channel_order rgb and layout nchw give 3"},
 		"wrong layout":          {path: good, inputs: three, pre: config.Preprocess{Layout: "nhwc"}, say: "has 8 channels at axis 3"},
 		"another crop":          {path: good, inputs: three, pre: config.Preprocess{Crop: []int{4, 4}}, say: "crop is 4x4"},

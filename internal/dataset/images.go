@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"image"
 	"io"
@@ -144,13 +145,25 @@ func (s *images) read(i int, dst [][]byte) error {
 	return nil
 }
 
+// lfsPointer begins what Git LFS puts in a file's place until it is fetched.
+const lfsPointer = "version https://git-lfs"
+
+var errPointer = errors.New("is a Git LFS pointer, its contents were not fetched (git lfs pull)")
+
 func decode(path string) (image.Image, error) {
 	f, err := regular.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close() //nolint:errcheck // read only
-	head, _, err := image.DecodeConfig(bufio.NewReader(f))
+	if fileSize(f) == 0 {
+		return nil, errors.New("the file is empty")
+	}
+	r := bufio.NewReader(f)
+	if b, _ := r.Peek(len(lfsPointer)); string(b) == lfsPointer {
+		return nil, errPointer
+	}
+	head, _, err := image.DecodeConfig(r)
 	if err != nil {
 		return nil, err
 	}

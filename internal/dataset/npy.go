@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,6 +43,9 @@ func readHeader(r io.Reader) (header, error) {
 	var lead [12]byte
 	if _, err := io.ReadFull(r, lead[:10]); err != nil {
 		return h, fmt.Errorf("is no .npy file: %w", err)
+	}
+	if lfsPointer[:10] == string(lead[:10]) {
+		return h, errPointer
 	}
 	if string(lead[:6]) != "\x93NUMPY" {
 		return h, errors.New("is no .npy file: the first bytes are not \\x93NUMPY")
@@ -156,9 +160,10 @@ func (a *array) fits(have int64) error {
 	return nil
 }
 
-// openMembers opens the arrays of a .npz file by name. Stored members are read
-// at random, compressed ones forwards only.
-func openMembers(path string) (map[string]*array, io.Closer, error) {
+// openMembers opens those arrays of a .npz file that wanted has, by name; nil
+// stands for the others, which may be of any kind (labels, file names). Stored
+// members are read at random, compressed ones forwards only.
+func openMembers(path string, wanted []Input) (map[string]*array, io.Closer, error) {
 	f, err := regular.Open(path)
 	if err != nil {
 		return nil, nil, refuse("open calibration data: %w", err).At(path)
@@ -173,11 +178,16 @@ func openMembers(path string) (map[string]*array, io.Closer, error) {
 	}
 	out := map[string]*array{}
 	for _, m := range z.File {
+		name := strings.TrimSuffix(m.Name, ".npy")
+		if !slices.ContainsFunc(wanted, func(in Input) bool { return in.Name == name }) {
+			out[name] = nil
+			continue
+		}
 		a, err := openMember(path, f, m)
 		if err != nil {
 			return fail(fmt.Errorf("has a bad member %s: it %w", m.Name, err))
 		}
-		out[strings.TrimSuffix(m.Name, ".npy")] = a
+		out[name] = a
 	}
 	return out, f, nil
 }

@@ -97,6 +97,10 @@ func (n *numpy) addFolder(ctx context.Context, dir string) error {
 	case len(npz) > 0 && len(npy) > 0:
 		return refuse("calibration data mix %d .npy and %d .npz files", len(npy), len(npz)).At(dir)
 	}
+	if len(npy)+len(npz) == 0 {
+		return refuse("no .npy or .npz file found; %d other files", n.ignore).At(dir).
+			WithHint("put data there, mend calibration.path, or set calibration.dataset: images for pictures")
+	}
 	for _, f := range append(npy, npz...) {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -199,7 +203,7 @@ func (n *numpy) openPart(p part) (*opened, error) {
 		}
 		return o, nil
 	}
-	members, closer, err := openMembers(p.paths[0])
+	members, closer, err := openMembers(p.paths[0], n.inputs)
 	if err != nil {
 		return nil, err
 	}

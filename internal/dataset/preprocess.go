@@ -57,6 +57,15 @@ func newPreprocessor(c config.Preprocess, in Input) (*preprocessor, error) {
 	if err := p.setStatistics(c); err != nil {
 		return nil, err
 	}
+	table := p.table()
+	for channel, values := range table[:p.channels] {
+		for v, x := range values {
+			if math.IsInf(float64(x), 0) || math.IsNaN(float64(x)) {
+				return nil, refuse("calibration.preprocess turns the value %d of channel %d into %g", v, channel, x).
+					WithHint("mend calibration.preprocess.scale, mean or std")
+			}
+		}
+	}
 	return p, p.setFilter(c.Filter)
 }
 
@@ -115,6 +124,9 @@ func (p *preprocessor) apply(img image.Image, dst []byte) error {
 	}
 	if width < p.width || height < p.height {
 		return fmt.Errorf("%dx%d pixels become %dx%d, smaller than the crop of %dx%d", b.Dx(), b.Dy(), width, height, p.width, p.height)
+	}
+	if int64(width)*int64(height) > maxPixels/4 {
+		return fmt.Errorf("%dx%d pixels become %dx%d, more than can be resized (calibration.preprocess.resize)", b.Dx(), b.Dy(), width, height)
 	}
 	full := image.NewRGBA(image.Rect(0, 0, width, height))
 	src := opaque(img)
