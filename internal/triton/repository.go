@@ -91,6 +91,9 @@ func Add(repository string, c Content) (version int, err error) {
 	if version, err = chooseVersion(dir, c.Version); err != nil {
 		return 0, err
 	}
+	if err := m.keep(dir, c); err != nil {
+		return 0, err
+	}
 	record := c.Record
 	if record.Files, err = writeVersion(dir, version, c.Files); err != nil {
 		return 0, err
@@ -120,6 +123,56 @@ func Add(repository string, c Content) (version int, err error) {
 		return 0, failure.New(failure.Artifact, "write manifest: %w", err)
 	}
 	return version, nil
+}
+
+// keep refuses to replace what somebody else wrote: a file beside the versions
+// that the manifest does not have as it is, and that is not what is written now
+// either (a write that was cut off before the manifest followed).
+func (m *Manifest) keep(dir string, c Content) error {
+	fresh := map[string]string{"config.pbtxt": digest([]byte(c.Text()))}
+	for n, b := range c.Data {
+		fresh[n] = digest(b)
+	}
+	for n, src := range c.Beside {
+		var err error
+		if fresh[n], err = digestOf(src); err != nil {
+			return failure.New(failure.Artifact, "copy %s: %w", n, err)
+		}
+	}
+	for _, n := range sorted(fresh) {
+		file := filepath.Join(dir, filepath.FromSlash(n))
+		have, err := digestOf(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		ours := m.Files[n]
+		if n == "config.pbtxt" {
+			ours = m.Config
+		}
+		if err == nil && (have == ours || have == fresh[n]) {
+			continue
+		}
+		e := failure.New(failure.Artifact, "%s of %s was not written by trtship, or was changed since; it is not overwritten", n, m.Model).At(file)
+		if err != nil {
+			e = failure.New(failure.Artifact, "%s of %s is not overwritten: %w", n, m.Model, err).At(file)
+		}
+		return e.WithHint("move it away, or write to another repository; fields of your own belong into triton.config_append")
+	}
+	return nil
+}
+
+// digestOf hashes a file.
+func digestOf(file string) (string, error) {
+	f, err := regular.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // checkModelName refuses names that cannot be a folder or a part of a URL.

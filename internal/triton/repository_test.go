@@ -1,9 +1,11 @@
 package triton_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/trtship/trtship/internal/artifact"
@@ -51,6 +53,56 @@ func TestVersionsAreAddedAndNeverOverwritten(t *testing.T) {
 		if strings.HasPrefix(e.Name(), ".") {
 			t.Errorf("%s is left over", e.Name())
 		}
+	}
+}
+
+func TestWhatOthersWroteIsNotOverwritten(t *testing.T) {
+	for name, prepare := range map[string]func(dir string) error{
+		"a config.pbtxt of somebody else": func(dir string) error {
+			return os.WriteFile(filepath.Join(dir, "config.pbtxt"), []byte("# mine"), 0o600)
+		},
+		"a pipe":                  func(dir string) error { return syscall.Mkfifo(filepath.Join(dir, "config.pbtxt"), 0o600) },
+		"a folder":                func(dir string) error { return os.Mkdir(filepath.Join(dir, "config.pbtxt"), 0o700) },
+		"labels of somebody else": func(dir string) error { return os.WriteFile(filepath.Join(dir, "labels.txt"), []byte("mine"), 0o600) },
+		"a config.pbtxt of ours, changed": func(dir string) error {
+			if _, err := triton.Add(filepath.Dir(dir), content(t, "one")); err != nil {
+				return err
+			}
+			f, err := os.OpenFile(filepath.Join(dir, "config.pbtxt"), os.O_APPEND|os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteString("# mine")
+			return errors.Join(err, f.Close())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			repository := t.TempDir()
+			dir := filepath.Join(repository, "m")
+			if err := os.Mkdir(dir, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := prepare(dir); err != nil {
+				t.Fatal(err)
+			}
+			before, _ := os.ReadDir(dir)
+			c := content(t, "two")
+			c.Data = map[string][]byte{"labels.txt": []byte("ours")}
+			_, err := triton.Add(repository, c)
+			if failure.CodeOf(err) != failure.Artifact || !strings.Contains(err.Error(), "not overwritten") {
+				t.Errorf("got %v", err)
+			}
+			if after, _ := os.ReadDir(dir); len(after) != len(before) {
+				t.Errorf("%v became %v", before, after)
+			}
+		})
+	}
+	// A write that was cut off before the manifest is repeated.
+	repository := t.TempDir()
+	c := content(t, "one")
+	tritontest.Write(t, repository, "m/config.pbtxt", c.Text())
+	if _, err := triton.Add(repository, c); err != nil {
+		t.Error(err)
 	}
 }
 
