@@ -14,7 +14,7 @@ import (
 )
 
 func newArtifactsCmd(a *app) *cobra.Command {
-	c := group("artifacts", "List, show, verify and clean up artifacts", "setup")
+	c := a.group("artifacts", "List, show, verify and clean up artifacts", "setup")
 	var o store.GCOptions
 	gc := &cobra.Command{
 		Use:   "gc",

@@ -18,7 +18,7 @@ import (
 )
 
 func newBenchmarkCmd(a *app) *cobra.Command {
-	c := group("benchmark", "Measure models, and compare measurements", "measure")
+	c := a.group("benchmark", "Measure models, and compare measurements", "measure")
 	c.AddCommand(newBenchmarkTritonCmd(a), newBenchmarkONNXCmd(a), newBenchmarkEngineCmd(a), newBenchmarkABCmd(a), newBenchmarkCompareCmd(a), newBenchmarkOverheadCmd(a))
 	return c
 }

@@ -11,9 +11,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -52,19 +52,46 @@ type app struct {
 	done failure.Code
 }
 
+// patience is how long a command may go on after a signal, to end its children
+// and to clean up.
+const patience = 30 * time.Second
+
 // Main runs one command and returns the exit code of the process.
 func Main(ctx context.Context, args []string, streams IO) (code int) {
 	a := &app{io: streams, args: args, version: version()}
-	a.json = slices.Contains(args, "--json") // so that errors in the arguments are JSON, too
-	defer func() {
-		if r := recover(); r != nil {
-			code = a.bug(fmt.Sprint(r), debug.Stack())
-		}
+	return a.await(ctx, patience, func() int {
+		root := a.root()
+		a.json = wantsJSON(args) // so that errors in the arguments are JSON, too
+		root.SetArgs(args)
+		err := root.ExecuteContext(ctx)
+		return a.exit(ctx, err)
+	})
+}
+
+// await returns what run returns. After the end of ctx it waits no longer than
+// patience: whatever run is stuck in, such as a file of a server that is away,
+// a signal ends the program.
+func (a *app) await(ctx context.Context, patience time.Duration, run func() int) int {
+	done := make(chan int, 1)
+	go func() {
+		defer func() {
+			if r := recover(); r != nil {
+				done <- a.bug(fmt.Sprint(r), debug.Stack())
+			}
+		}()
+		done <- run()
 	}()
-	root := a.root()
-	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
-	return a.exit(ctx, err)
+	select {
+	case code := <-done:
+		return code
+	case <-ctx.Done():
+	}
+	select {
+	case code := <-done:
+		return code
+	case <-time.After(patience):
+		return a.exit(ctx, fmt.Errorf("ended while it still worked: %w", context.Cause(ctx)))
+	}
 }
 
 // root builds the tree of commands.
@@ -81,7 +108,7 @@ Exit codes: docs/exit-codes.md, or ` + "`trtship help exit-codes`" + `.`,
 		SilenceErrors: true,
 		Version:       a.version,
 		Args:          anyCommand,
-		RunE:          showHelp,
+		RunE:          a.showHelp,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			return a.prepare()
 		},
@@ -159,8 +186,31 @@ func (a *app) prepare() error {
 	return nil
 }
 
-// showHelp is what a command without a subcommand does.
-func showHelp(c *cobra.Command, _ []string) error { return c.Help() }
+// wantsJSON looks for --json without knowing the other flags.
+func wantsJSON(args []string) bool {
+	wants := false
+	for _, arg := range args {
+		value, ok := strings.CutPrefix(arg, "--json")
+		switch on, err := strconv.ParseBool(strings.TrimPrefix(value, "=")); {
+		case arg == "--":
+			return wants
+		case ok && value == "":
+			wants = true
+		case ok && value[0] == '=' && err == nil:
+			wants = on
+		}
+	}
+	return wants
+}
+
+// showHelp is what a command without a subcommand does. A program that asks for
+// JSON is no reader of help.
+func (a *app) showHelp(c *cobra.Command, _ []string) error {
+	if a.json {
+		return failure.New(failure.Usage, "%s needs a command", c.CommandPath()).WithHint("`%s --help` lists the commands", c.CommandPath())
+	}
+	return c.Help()
+}
 
 // anyCommand refuses words that are no subcommand, with the nearest one.
 func anyCommand(c *cobra.Command, args []string) error {
@@ -176,8 +226,8 @@ func anyCommand(c *cobra.Command, args []string) error {
 }
 
 // group makes a command that only holds others.
-func group(use, short, id string) *cobra.Command {
-	return &cobra.Command{Use: use, Short: short, GroupID: id, Args: anyCommand, RunE: showHelp}
+func (a *app) group(use, short, id string) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, GroupID: id, Args: anyCommand, RunE: a.showHelp}
 }
 
 // positional checks the number of arguments and names what is expected.

@@ -2,15 +2,15 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/trtship/trtship/internal/config"
+	"github.com/trtship/trtship/internal/failure"
 )
 
 func newConfigCmd(a *app) *cobra.Command {
-	c := group("config", "Check, print and describe configurations", "setup")
+	c := a.group("config", "Check, print and describe configurations", "setup")
 	c.AddCommand(
 		&cobra.Command{
 			Use:   "validate CONFIG...",
@@ -48,24 +48,18 @@ type validated struct {
 	Problems []config.Problem `json:"problems"`
 }
 
-// configValidate checks all files before it fails with the first error.
+// configValidate checks all files before it fails with one error for all of them.
 func (a *app) configValidate(files []string) error {
-	var first error
+	var errs []error
 	out := []validated{}
 	for _, f := range files {
 		_, err := a.loadConfig(f)
-		v := validated{File: f, Valid: err == nil, Problems: []config.Problem{}}
-		if p, ok := errors.AsType[config.Problems](err); ok {
-			v.Problems = p
-		}
-		out = append(out, v)
+		out = append(out, validated{File: f, Valid: err == nil, Problems: problemsOf(f, err)})
 		switch {
-		case err == nil && !a.json:
-			a.print("%s: valid\n", f)
-		case err != nil && first == nil:
-			first = err
 		case err != nil:
-			a.exitMessage(err)
+			errs = append(errs, err)
+		case !a.json:
+			a.print("%s: valid\n", f)
 		}
 	}
 	if a.json {
@@ -73,14 +67,40 @@ func (a *app) configValidate(files []string) error {
 			return err
 		}
 	}
-	return first
+	return together(len(files), errs, out)
 }
 
-// exitMessage prints an error that does not decide the exit code.
-func (a *app) exitMessage(err error) {
-	if !a.json {
-		fmt.Fprintf(a.io.Stderr, "trtship: %v\n", err)
+// problemsOf returns the mistakes of a file; that it cannot be read is one.
+func problemsOf(file string, err error) []config.Problem {
+	if err == nil {
+		return []config.Problem{}
 	}
+	if p, ok := errors.AsType[config.Problems](err); ok {
+		return p
+	}
+	return []config.Problem{{Where: file, Text: err.Error()}}
+}
+
+// together makes one error of those of several files: of the one file, or with
+// every mistake of all of them. The first decides the exit code.
+func together(files int, errs []error, all []validated) error {
+	switch {
+	case len(errs) == 0:
+		return nil
+	case files == 1:
+		return errs[0]
+	}
+	e := failure.New(failure.CodeOf(errs[0]), "%d of %d configurations are wrong", len(errs), files)
+	for _, v := range all {
+		for _, p := range v.Problems {
+			text := p.Text
+			if p.Path != "" {
+				text = p.Path + ": " + text
+			}
+			e.With(p.Where, "%s", text)
+		}
+	}
+	return e.WithHint("`trtship config schema` describes every key")
 }
 
 func (a *app) configShow(file string) error {

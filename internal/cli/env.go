@@ -10,7 +10,7 @@ import (
 )
 
 func newEnvCmd(a *app) *cobra.Command {
-	c := group("env", "Install and list the locked Python environments", "setup")
+	c := a.group("env", "Install and list the locked Python environments", "setup")
 	var groups []string
 	for _, g := range worker.Groups {
 		groups = append(groups, string(g))

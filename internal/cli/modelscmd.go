@@ -12,7 +12,7 @@ import (
 )
 
 func newModelsCmd(a *app) *cobra.Command {
-	c := group("models", "List, load and unload the models of a running server", "serving")
+	c := a.group("models", "List, load and unload the models of a running server", "serving")
 	c.AddCommand(
 		modelsCmd(a, "ls", "List the models and their versions", 0, (*app).listModels),
 		modelsCmd(a, "load MODEL", "Load or reload a model (explicit model control)", 1, (*app).loadModel),

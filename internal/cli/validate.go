@@ -10,7 +10,7 @@ import (
 )
 
 func newValidateCmd(a *app) *cobra.Command {
-	c := group("validate", "Compare a model with the reference, numerically", "steps")
+	c := a.group("validate", "Compare a model with the reference, numerically", "steps")
 	c.AddCommand(newValidateTritonCmd(a), newValidateONNXCmd(a), newValidateEngineCmd(a))
 	return c
 }
