@@ -232,61 +232,95 @@ type Conversation func(ctx context.Context, address string) (string, error)
 // patience is how long a conversation may last, its own time limits included.
 const patience = 20 * time.Second
 
-// BreakReplies lets a conversation happen over and over, each time with one
-// reply broken in one way or one connection that goes wrong at one byte. Each
-// time it must end, and end in an error or in the right answers. judge says
-// what is wrong with an error, or nothing.
+// Faults counts the conversations that were disturbed.
+type Faults struct {
+	t               testing.TB
+	talk            Conversation
+	judge           func(error) string
+	want            string
+	tried, failures int64
+}
+
+// NewFaults lets a conversation happen once without a fault, over a server's
+// address. judge says what is wrong with an error, or nothing.
+func NewFaults(t testing.TB, address string, talk Conversation, judge func(error) string) *Faults {
+	t.Helper()
+	want, err := talk(context.Background(), address)
+	if err != nil {
+		t.Fatalf("without a fault: %v", err)
+	}
+	return &Faults{t: t, talk: talk, judge: judge, want: want}
+}
+
+// Try lets the conversation happen with a fault: it must end, and end in an
+// error or in the right answers.
+func (f *Faults) Try(what, address string) {
+	f.t.Helper()
+	f.tried++
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	got, err := f.talk(ctx, address)
+	why := ""
+	switch {
+	case ctx.Err() != nil:
+		why = fmt.Sprintf("no end after %s: %v", patience, err)
+	case err == nil && got != f.want:
+		why = fmt.Sprintf("taken for an answer: %q, want %q", got, f.want)
+	case err != nil && f.judge != nil:
+		if bad := f.judge(err); bad != "" {
+			why = fmt.Sprintf("%s: %v", bad, err)
+		}
+	}
+	if why != "" {
+		f.Fail("%s: %s", what, why)
+	}
+}
+
+// Fail counts and says a failure.
+func (f *Faults) Fail(format string, args ...any) {
+	f.t.Helper()
+	f.failures++
+	f.t.Errorf(format, args...)
+}
+
+// Record keeps the counts.
+func (f *Faults) Record(kind, format string, args ...any) {
+	f.t.Helper()
+	RecordFaults(f.t, FaultRow{Kind: kind, Tried: f.tried, Failures: f.failures, Detail: fmt.Sprintf(format, args...)})
+}
+
+// BreakReplies lets a conversation over HTTP happen over and over, each time
+// with one reply broken in one way, or one connection that goes wrong at one byte.
 func BreakReplies(t testing.TB, kind string, right func() http.Handler, talk Conversation, judge func(error) string) {
 	t.Helper()
-	var tried, failures int64
-	try := func(what string, address, want string) {
-		tried++
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		got, err := talk(ctx, address)
-		switch {
-		case ctx.Err() != nil:
-			failures++
-			t.Errorf("%s: no end after %s: %v", what, patience, err)
-		case err == nil && got != want:
-			failures++
-			t.Errorf("%s: taken for an answer: %q, want %q", what, got, want)
-		case err != nil && judge != nil && judge(err) != "":
-			failures++
-			t.Errorf("%s: %s: %v", what, judge(err), err)
-		}
-	}
+	var hit atomic.Int64
 	plain := &Wire{After: -1}
-	want, requests := "", int64(0)
-	{
-		var hit atomic.Int64
-		address := plain.Start(t, Serve(t, SpoilReply(right(), -1, BrokenReply{}, &hit)))
-		var err error
-		if want, err = talk(context.Background(), address); err != nil {
-			t.Fatalf("without a fault: %v", err)
-		}
-		requests = hit.Load()
-	}
+	f := NewFaults(t, plain.Start(t, Serve(t, SpoilReply(right(), -1, BrokenReply{}, &hit))), talk, judge)
+	requests := hit.Load()
 	for at := range requests {
 		for _, b := range BrokenReplies() {
-			var hit atomic.Int64
 			what := fmt.Sprintf("request %d, %s", at, b.Name)
-			try(what, Serve(t, SpoilReply(right(), at, b, &hit)), want)
+			f.Try(what, Serve(t, SpoilReply(right(), at, b, new(atomic.Int64))))
 			if b.sent != nil && b.sent.Load() == HugeReply {
-				failures++
-				t.Errorf("%s: all %d bytes were taken", what, HugeReply)
+				f.Fail("%s: all %d bytes were taken", what, HugeReply)
 			}
 		}
 	}
+	f.BreakWires(plain.Passed(), func() string { return Serve(t, right()) })
+	f.Record(kind, "%d requests of a conversation, each answered in %d wrong ways; connections cut, reset, silent and garbled at bytes of %d", requests, len(BrokenReplies()), plain.Passed())
+}
+
+// BreakWires lets the conversation happen over connections that go wrong at
+// bytes of the n that the server sends. start starts a server anew.
+func (f *Faults) BreakWires(n int64, start func() string) {
+	f.t.Helper()
 	for _, how := range WireFaults {
-		for _, after := range spread(plain.Passed(), how) {
+		for _, after := range spread(n, how) {
 			w := &Wire{After: after, How: how}
-			address := w.Start(t, Serve(t, right()))
-			try(fmt.Sprintf("%s after %d bytes", how, after), address, want)
+			f.Try(fmt.Sprintf("%s after %d bytes", how, after), w.Start(f.t, start()))
 			w.Stop()
 		}
 	}
-	RecordFaults(t, FaultRow{Kind: kind, Tried: tried, Failures: failures, Detail: fmt.Sprintf("%d requests of a conversation, each answered in %d wrong ways; the connection cut, reset, silent and garbled at bytes of %d", requests, len(BrokenReplies()), plain.Passed())})
 }
 
 // spread are places in a stream: its begin and end, and between them.

@@ -88,28 +88,31 @@ func (c *grpcClient) ServerMetadata(ctx context.Context) (*tritonpb.ServerMetada
 	ctx, cancel := withTimeout(ctx, c.o.Timeout)
 	defer cancel()
 	r, err := c.api.ServerMetadata(ctx, &tritonpb.ServerMetadataRequest{})
-	return r, c.explain(ctx, "ask for the server's metadata", err)
+	what := "ask for the server's metadata"
+	return r, named(what, r.GetName(), c.explain(ctx, what, err))
 }
 
 func (c *grpcClient) ModelMetadata(ctx context.Context, model, version string) (*tritonpb.ModelMetadataResponse, error) {
 	ctx, cancel := withTimeout(ctx, c.o.Timeout)
 	defer cancel()
 	r, err := c.api.ModelMetadata(ctx, &tritonpb.ModelMetadataRequest{Name: model, Version: version})
-	return r, c.explain(ctx, "ask for metadata of "+model, err)
+	what := "ask for metadata of " + model
+	return r, named(what, r.GetName(), c.explain(ctx, what, err))
 }
 
 func (c *grpcClient) ModelConfig(ctx context.Context, model, version string) (*tritonpb.ModelConfig, error) {
 	ctx, cancel := withTimeout(ctx, c.o.Timeout)
 	defer cancel()
 	r, err := c.api.ModelConfig(ctx, &tritonpb.ModelConfigRequest{Name: model, Version: version})
-	return r.GetConfig(), c.explain(ctx, "ask for the configuration of "+model, err)
+	what := "ask for the configuration of " + model
+	return r.GetConfig(), named(what, r.GetConfig().GetName(), c.explain(ctx, what, err))
 }
 
 func (c *grpcClient) Statistics(ctx context.Context, model, version string) ([]*tritonpb.ModelStatistics, error) {
 	ctx, cancel := withTimeout(ctx, c.o.Timeout)
 	defer cancel()
 	r, err := c.api.ModelStatistics(ctx, &tritonpb.ModelStatisticsRequest{Name: model, Version: version})
-	return r.GetModelStats(), c.explain(ctx, "ask for statistics", err)
+	return counted(model, r.GetModelStats(), c.explain(ctx, "ask for statistics", err))
 }
 
 func (c *grpcClient) Index(ctx context.Context, ready bool) ([]*tritonpb.RepositoryIndexResponse_ModelIndex, error) {
@@ -159,7 +162,7 @@ func (c *grpcClient) Infer(ctx context.Context, r Request) (Response, error) {
 	if err != nil {
 		return out, failure.New(failure.Triton, "%s over grpc: read the server's reply: %w", what, err)
 	}
-	return out, nil
+	return out, answered(what, r, out)
 }
 
 // EncodeGRPC makes the message of an inference request; tensors travel raw.

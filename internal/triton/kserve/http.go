@@ -174,18 +174,21 @@ func (c *httpClient) message(ctx context.Context, what, method, path string, bod
 }
 
 func (c *httpClient) ServerMetadata(ctx context.Context) (*tritonpb.ServerMetadataResponse, error) {
-	m := &tritonpb.ServerMetadataResponse{}
-	return m, c.message(ctx, "ask for the server's metadata", http.MethodGet, "/v2", nil, m)
+	m, what := &tritonpb.ServerMetadataResponse{}, "ask for the server's metadata"
+	err := c.message(ctx, what, http.MethodGet, "/v2", nil, m)
+	return m, named(what, m.GetName(), err)
 }
 
 func (c *httpClient) ModelMetadata(ctx context.Context, model, version string) (*tritonpb.ModelMetadataResponse, error) {
-	m := &tritonpb.ModelMetadataResponse{}
-	return m, c.message(ctx, "ask for metadata of "+model, http.MethodGet, modelPath(model, version), nil, m)
+	m, what := &tritonpb.ModelMetadataResponse{}, "ask for metadata of "+model
+	err := c.message(ctx, what, http.MethodGet, modelPath(model, version), nil, m)
+	return m, named(what, m.GetName(), err)
 }
 
 func (c *httpClient) ModelConfig(ctx context.Context, model, version string) (*tritonpb.ModelConfig, error) {
-	m := &tritonpb.ModelConfig{}
-	return m, c.message(ctx, "ask for the configuration of "+model, http.MethodGet, modelPath(model, version)+"/config", nil, m)
+	m, what := &tritonpb.ModelConfig{}, "ask for the configuration of "+model
+	err := c.message(ctx, what, http.MethodGet, modelPath(model, version)+"/config", nil, m)
+	return m, named(what, m.GetName(), err)
 }
 
 func (c *httpClient) Statistics(ctx context.Context, model, version string) ([]*tritonpb.ModelStatistics, error) {
@@ -195,7 +198,7 @@ func (c *httpClient) Statistics(ctx context.Context, model, version string) ([]*
 	}
 	m := &tritonpb.ModelStatisticsResponse{}
 	err := c.message(ctx, "ask for statistics", http.MethodGet, path, nil, m)
-	return m.GetModelStats(), err
+	return counted(model, m.GetModelStats(), err)
 }
 
 func (c *httpClient) Index(ctx context.Context, ready bool) ([]*tritonpb.RepositoryIndexResponse_ModelIndex, error) {
@@ -259,7 +262,7 @@ func (c *httpClient) Infer(ctx context.Context, r Request) (Response, error) {
 	if err != nil {
 		return Response{}, failure.New(failure.Triton, "%s over http: read the server's reply: %w", what, err)
 	}
-	return out, nil
+	return out, answered(what, r, out)
 }
 
 // binaryOutputs asks once for a model's outputs and returns those that the

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/trtship/trtship/internal/failure"
@@ -135,4 +136,35 @@ func withTimeout(ctx context.Context, d time.Duration) (context.Context, context
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, d)
+}
+
+// named refuses a reply that does not say what it is about: what stands in for a
+// server (a proxy, a sign-in page) may well answer with an empty object.
+func named(what, name string, err error) error {
+	if err == nil && name == "" {
+		err = failure.New(failure.Triton, "%s: the reply names nothing, so it is not Triton's", what).
+			WithHint("look at the address: something else may answer there")
+	}
+	return err
+}
+
+// counted demands the statistics of the model that was asked for.
+func counted(model string, all []*tritonpb.ModelStatistics, err error) ([]*tritonpb.ModelStatistics, error) {
+	if err == nil && model != "" && len(all) == 0 {
+		err = failure.New(failure.Triton, "ask for statistics: the reply holds none of %s", model)
+	}
+	return all, err
+}
+
+// answered demands an answer to what was asked: outputs, and those by name.
+func answered(what string, r Request, out Response) error {
+	if len(out.Outputs) == 0 {
+		return failure.New(failure.Triton, "%s: the reply holds no outputs", what)
+	}
+	for _, name := range r.Outputs {
+		if !slices.ContainsFunc(out.Outputs, func(o tensor.Named) bool { return o.Name == name }) {
+			return failure.New(failure.Triton, "%s: the reply holds no output %q", what, name)
+		}
+	}
+	return nil
 }
