@@ -5,6 +5,7 @@
 package proc
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -344,18 +345,28 @@ func (p *Process) describe(err error) error {
 
 var errStopped = errors.New("stopped")
 
-// tail keeps the last TailBytes written to it.
+// tail keeps the last TailBytes written to it, and of what is before them the
+// line that a dying Go program begins its traces with: they can be longer.
 type tail struct {
-	mu   sync.Mutex
-	buf  []byte
-	next io.Writer
+	mu    sync.Mutex
+	buf   []byte
+	cause []byte
+	next  io.Writer
 }
+
+// fatal begins the line of a Go program that the runtime ends, whatever
+// GOTRACEBACK says of the traces behind it.
+var fatal = []byte("fatal error: ")
 
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.buf = append(t.buf, b...)
 	if n := len(t.buf) - TailBytes; n > 0 {
+		if at := bytes.LastIndex(t.buf[:min(n+len(fatal), len(t.buf))], fatal); at >= 0 && at < n {
+			line, _, _ := bytes.Cut(t.buf[at:min(at+causeBytes, len(t.buf))], []byte("\n"))
+			t.cause = bytes.Clone(line)
+		}
 		t.buf = append(t.buf[:0], t.buf[n:]...)
 	}
 	if t.next != nil {
@@ -364,8 +375,14 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+// causeBytes bounds the line that is kept beyond the tail.
+const causeBytes = 512
+
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return string(t.buf)
+	if len(t.cause) == 0 {
+		return string(t.buf)
+	}
+	return string(t.cause) + "\n[...]\n" + string(t.buf)
 }

@@ -98,6 +98,16 @@ func TestOnlyTheEndOfStderrIsKept(t *testing.T) {
 	}
 }
 
+func TestTheCauseOfADeathOutlivesItsTraces(t *testing.T) {
+	for name, before := range map[string]string{"at the start": "", "behind other words": "i=0; while [ $i -lt 900 ]; do echo a line of the log >&2; i=$((i+1)); done; "} {
+		err := proc.Run(context.Background(), sh(before+"echo 'fatal error: runtime: out of memory' >&2; i=0; while [ $i -lt 3000 ]; do echo goroutine $i >&2; i=$((i+1)); done; exit 2"))
+		e, ok := errors.AsType[*proc.Error](err)
+		if !ok || !strings.HasPrefix(e.Tail, "fatal error: runtime: out of memory\n[...]\n") || !strings.HasSuffix(e.Tail, "goroutine 2999\n") || len(e.Tail) > proc.TailBytes+600 {
+			t.Errorf("%s: %.80q", name, e.Tail)
+		}
+	}
+}
+
 func TestACopyThatCannotBeWrittenDoesNotStopTheChild(t *testing.T) {
 	c := sh("i=0; while [ $i -lt 20000 ]; do echo a line of some length >&2; i=$((i+1)); done; echo done")
 	c.Stderr = failing{}
