@@ -337,6 +337,7 @@ func TestAServerThatIsNotThereIsSaid(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer c.Close() //nolint:errcheck // it never had a connection
 		_, err = c.Infer(t.Context(), kserve.Request{Model: "m"})
 		if failure.CodeOf(err) != failure.Triton || !strings.Contains(err.Error(), "does not answer") || !strings.Contains(err.Error(), address) {
 			t.Errorf("%s: %v", p, err)
