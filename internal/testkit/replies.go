@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -219,7 +221,7 @@ func (w *Wire) forward(client net.Conn, b []byte) bool {
 			_ = c.SetLinger(0)
 		}
 	case "garbage":
-		_, _ = client.Write([]byte(strings.Repeat("\x00\xff\r\n{]", 100)))
+		_, _ = client.Write([]byte(strings.Repeat("\x00\xff\r\n{]", 4)))
 	}
 	_ = client.Close()
 	return false
@@ -293,6 +295,8 @@ func (f *Faults) Record(kind, format string, args ...any) {
 // with one reply broken in one way, or one connection that goes wrong at one byte.
 func BreakReplies(t testing.TB, kind string, right func() http.Handler, talk Conversation, judge func(error) string) {
 	t.Helper()
+	log.SetOutput(io.Discard) // net/http remarks on what it finds
+	defer log.SetOutput(os.Stderr)
 	var hit atomic.Int64
 	plain := &Wire{After: -1}
 	f := NewFaults(t, plain.Start(t, Serve(t, SpoilReply(right(), -1, BrokenReply{}, &hit))), talk, judge)

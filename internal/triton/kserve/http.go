@@ -237,7 +237,7 @@ func (c *httpClient) control(ctx context.Context, what, path string, body []byte
 }
 
 func (c *httpClient) Infer(ctx context.Context, r Request) (Response, error) {
-	what := "infer " + r.Model
+	what, asked := "infer "+r.Model, r
 	form := Form{Text: c.o.JSON}
 	if form.Text {
 		var err error
@@ -262,7 +262,7 @@ func (c *httpClient) Infer(ctx context.Context, r Request) (Response, error) {
 	if err != nil {
 		return Response{}, failure.New(failure.Triton, "%s over http: read the server's reply: %w", what, err)
 	}
-	return out, answered(what, r, out)
+	return out, answered(what, asked, out)
 }
 
 // binaryOutputs asks once for a model's outputs and returns those that the
