@@ -51,8 +51,22 @@ func TestListsInJSONAreNeverNull(t *testing.T) {
 		t.Error("what was given was changed")
 	}
 	for _, v := range []any{
-		nil, []string(nil), store.Collected{}, store.Verified{}, store.Item{}, artifact.Record{}, listedEnv{}, []listed(nil), listed{}, diagnosis{},
-		report.Report{}, report.Gate{}, report.Validation{}, report.Benchmark{}, report.Optimization{}, report.Inspection{}, report.Tensor{},
+		nil, []string(nil),
+		store.Collected{},
+		store.Verified{},
+		store.Item{},
+		artifact.Record{},
+		listedEnv{},
+		[]listed(nil),
+		listed{},
+		diagnosis{},
+		report.Report{},
+		report.Gate{},
+		report.Validation{},
+		report.Benchmark{},
+		report.Optimization{},
+		report.Inspection{},
+		report.Tensor{},
 	} {
 		b, err := json.Marshal(report.WithLists(v))
 		if err != nil {
