@@ -2,6 +2,8 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -35,6 +37,10 @@ settings. Every mismatch is listed, and is exit 8. The cache is never changed.`,
 		Args: positional(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if check.cache == "" {
+				if strings.EqualFold(filepath.Ext(args[0]), ".onnx") {
+					return failure.New(failure.Usage, "calibrate takes a configuration first, which names the data; %s is a model", args[0]).
+						WithHint("trtship calibrate trtship.yaml %s; a model alone goes with --check", args[0])
+				}
 				return a.modelStep(cmd.Context(), step, args, output)
 			}
 			return a.checkCache(cmd.Context(), step, args, check)
@@ -50,6 +56,13 @@ settings. Every mismatch is listed, and is exit 8. The cache is never changed.`,
 
 // checkCache judges a cache against a configuration, or against a graph alone.
 func (a *app) checkCache(ctx context.Context, step modelStep, args []string, c cacheCheck) error {
+	info, err := os.Stat(c.cache)
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("is no regular file")
+	}
+	if err != nil {
+		return failure.New(failure.Artifact, "read calibration cache: %w", err).At(c.cache).WithHint("name the calibration.cache file in --check")
+	}
 	if !strings.EqualFold(filepath.Ext(args[0]), ".onnx") {
 		path, err := filepath.Abs(c.cache)
 		if err != nil {
@@ -59,7 +72,6 @@ func (a *app) checkCache(ctx context.Context, step modelStep, args []string, c c
 		return a.modelStep(ctx, step, args, "")
 	}
 	var want calibration.Expectation
-	var err error
 	if c.version != "" {
 		if want.Version, err = calibration.VersionNumber(c.version); err != nil {
 			return failure.New(failure.Usage, "--tensorrt-version: %w", err)

@@ -1,6 +1,7 @@
 package precision
 
 import (
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/onnx"
 	"github.com/trtship/trtship/internal/onnx/onnxpb"
+	"github.com/trtship/trtship/internal/onnx/onnxtest"
 	"github.com/trtship/trtship/internal/tensor"
 )
 
@@ -203,6 +205,22 @@ func TestNothingToQuantizeIsRefused(t *testing.T) {
 	}
 	if _, err := ToInt8(m, Int8Options{Exclude: NewSelection("quantize.int8_exclude", []string{"nobody"})}); failure.CodeOf(err) != failure.Usage {
 		t.Errorf("an entry that matches nothing: %v", err)
+	}
+}
+
+func TestGraphsThatAreNotFloat32AreRefusedWithTheReason(t *testing.T) {
+	b := onnxtest.New(17).Input("x", tensor.Float32, "n", 8).Output("y", tensor.Float32, "n", 8)
+	b.Floats("s", []int64{}, 0.1).Init("z", tensor.FromInt64s(tensor.Int8, []int64{}, []int64{0})).Init("w", noise(8, 8))
+	b.Node("QuantizeLinear", "x s z", "q").Node("DequantizeLinear", "q s z", "d").Node("MatMul", "d w", "y")
+	_, err := ToInt8(b.Model(t), Int8Options{Scales: map[string]float32{"x": 0.1, "y": 0.1}})
+	if failure.CodeOf(err) != failure.Model || !strings.Contains(fmt.Sprint(err), "the graph is quantized already: 2 quantizing nodes, the first is /q (QuantizeLinear)") {
+		t.Errorf("quantized: %v", err)
+	}
+	b = onnxtest.New(17).Input("x", tensor.Float16, "n", 8).Output("y", tensor.Float16, "n", 8)
+	b.Init("w", tensor.FromFloat64s(tensor.Float16, []int64{8, 8}, make([]float64, 64))).Node("MatMul", "x w", "y")
+	_, err = ToInt8(b.Model(t), Int8Options{Scales: map[string]float32{"x": 0.1, "y": 0.1}})
+	if failure.CodeOf(err) != failure.Model || !strings.Contains(fmt.Sprint(err), "the graph computes in 16 bits already (2 activations)") {
+		t.Errorf("float16: %v", err)
 	}
 }
 

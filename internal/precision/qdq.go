@@ -66,6 +66,9 @@ func ToInt8(m *onnx.Model, o Int8Options) (*Int8, error) {
 			return nil, err
 		}
 	}
+	if err := quantizedAlready(m); err != nil {
+		return nil, err
+	}
 	clone, _ := proto.Clone(m.Proto).(*onnxpb.ModelProto)
 	q := &quantizer{
 		Int8Options: o, model: m.With(clone), graph: clone.GetGraph(), result: &Int8{},
@@ -87,7 +90,40 @@ func ToInt8(m *onnx.Model, o Int8Options) (*Int8, error) {
 	return q.result, nil
 }
 
+// quantizedAlready refuses a graph that rounds to integers itself: scales of a
+// float graph mean nothing in it, and values would be rounded twice.
+func quantizedAlready(m *onnx.Model) error {
+	var first string
+	count := 0
+	m.Walk(func(p onnx.Place, n *onnxpb.NodeProto) bool {
+		switch n.GetOpType() {
+		case "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger":
+			if onnx.Domain(n.GetDomain()) == "" {
+				if count++; count == 1 {
+					first = fmt.Sprintf("%s (%s)", p.Name(n), n.GetOpType())
+				}
+			}
+		}
+		return true
+	})
+	if count == 0 {
+		return nil
+	}
+	return failure.New(failure.Model, "quantize to int8: the graph is quantized already: %d quantizing nodes, the first is %s", count, first).
+		WithHint("give the float model, or take int8 out of tensorrt.precisions")
+}
+
 func (q *quantizer) nothing() error {
+	half := 0
+	for _, a := range Activations(q.model) {
+		if a.DType != tensor.Float32 {
+			half++
+		}
+	}
+	if half > 0 && len(q.result.Skipped) == 0 {
+		return failure.New(failure.Model, "quantize to int8: no node can be quantized: the graph computes in 16 bits already (%d activations), and only float32 nodes are quantized", half).
+			WithHint("export the model in float32")
+	}
 	e := failure.New(failure.Calibration, "quantize to int8: no node can be quantized")
 	for _, s := range q.result.Skipped[:min(len(q.result.Skipped), 10)] {
 		e = e.With(s.Node, "%s", s.Reason)

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"github.com/trtship/trtship/internal/artifact"
@@ -173,6 +174,10 @@ func (w *work) prepare(ctx context.Context) error {
 	w.tensors = precision.Activations(w.model)
 	w.makers = map[string]string{}
 	for _, t := range w.tensors {
+		if strings.ContainsAny(t.Name, "\r\n") {
+			return failure.New(failure.Calibration, "calibrate: tensor %q of node %s has a line break in its name, which a calibration cache cannot hold", t.Name, t.Node).
+				WithHint("rename it in the model")
+		}
 		w.names = append(w.names, t.Name)
 		w.makers[t.Name] = t.Node
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/trtship/trtship/internal/calibration/calibrationtest"
 	"github.com/trtship/trtship/internal/failpoint"
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/onnx/onnxtest"
 	"github.com/trtship/trtship/internal/ort"
 	"github.com/trtship/trtship/internal/tensor"
 	"github.com/trtship/trtship/internal/testkit"
@@ -376,5 +377,16 @@ func TestTensorsThatAreNotFiniteHaveNoScale(t *testing.T) {
 	w.names = []string{"b", "c"}
 	if check := w.coverage(side); check.Verdict != report.Pass || !strings.Contains(check.Detail, "1 tensors were 0 for every sample: c") {
 		t.Errorf("%+v", check)
+	}
+}
+
+func TestANameThatNoCacheCanHoldIsRefused(t *testing.T) {
+	m := onnxtest.New(17).Input("x", tensor.Float32, "n", 2).Output("y", tensor.Float32, "n", 2).Node("Relu", "x", "a").Node("Neg", "a", "y").Model(t)
+	odd := "a\n2"
+	m.Graph().Node[0].Output[0], m.Graph().Node[1].Input[0] = odd, odd
+	w := &work{Stage: New(newCase(t).Config, Tools{}), model: m}
+	err := w.prepare(context.Background())
+	if failure.CodeOf(err) != failure.Calibration || !strings.Contains(err.Error(), `tensor "a\n2" of node /a has a line break in its name`) {
+		t.Errorf("error %v", err)
 	}
 }
