@@ -185,6 +185,7 @@ func Collect(ctx context.Context, o CollectOptions) (*Collected, error) {
 		o.Progress = func(int64, int64, string) {}
 	}
 	c := &collector{CollectOptions: o, all: newObservers(), audit: dataset.NewAudit()}
+	defer c.closeSession() // also of a probe that failed
 	if err := c.restore(); err != nil {
 		return nil, err
 	}

@@ -44,6 +44,7 @@ func newWorld(t *testing.T, control string) *world {
 	if w.client, err = w.s.Client(kserve.GRPC); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = w.client.Close() })
 	tritontest.CopyTree(t, filepath.Join(tutorial, "corrected_v2", "mnist", "2"), filepath.Join(w.repository, "mnist", "2"))
 	return w
 }
