@@ -22,6 +22,9 @@ import (
 // maxDownload bounds the artifact of a baseline, packed and unpacked.
 const maxDownload = 256 << 20
 
+// downloadSlack is by how much a download may exceed the size that was listed.
+const downloadSlack = 1 << 20
+
 // Found is a baseline, or the reason why there is none.
 type Found struct {
 	Report *report.Report // nil: none
@@ -170,6 +173,9 @@ func (a *API) loadParents(ctx context.Context, sha string, parent map[string]str
 	}
 	parent[sha] = "" // even if the list does not hold it, it is not asked for again
 	for _, c := range page {
+		if c == nil {
+			continue // the list may hold null
+		}
 		parent[c.GetSHA()] = ""
 		if len(c.Parents) > 0 {
 			parent[c.GetSHA()] = c.Parents[0].GetSHA()
@@ -229,7 +235,7 @@ func (a *API) usable(ctx context.Context, art listed, head *report.Report) (*rep
 	if art.Size > maxDownload {
 		return nil, fmt.Sprintf("its artifact has %d bytes", art.Size), nil
 	}
-	b, err := a.download(ctx, art.ID)
+	b, err := a.download(ctx, art.ID, min(maxDownload, art.Size+downloadSlack))
 	if err != nil {
 		return nil, "", err
 	}
@@ -250,7 +256,7 @@ func (a *API) usable(ctx context.Context, art listed, head *report.Report) (*rep
 
 // download fetches an artifact. The address that the interface redirects to is
 // signed and gets no token.
-func (a *API) download(ctx context.Context, id int64) ([]byte, error) {
+func (a *API) download(ctx context.Context, id, limit int64) ([]byte, error) {
 	var target *url.URL
 	err := a.retry(ctx, true, func() (err error) {
 		target, _, err = a.client.Actions.DownloadArtifact(ctx, a.owner, a.name, id, 3)
@@ -273,9 +279,9 @@ func (a *API) download(ctx context.Context, id int64) ([]byte, error) {
 		if resp.StatusCode != http.StatusOK {
 			return &gh.ErrorResponse{Response: resp, Message: "no artifact"}
 		}
-		b, err = io.ReadAll(io.LimitReader(resp.Body, maxDownload+1))
-		if err == nil && len(b) > maxDownload {
-			err = fmt.Errorf("more than %d bytes", maxDownload)
+		b, err = io.ReadAll(io.LimitReader(resp.Body, limit+1))
+		if err == nil && int64(len(b)) > limit {
+			err = fmt.Errorf("more than %d bytes", limit)
 		}
 		return err
 	})

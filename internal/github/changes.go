@@ -37,7 +37,7 @@ func (a *API) ChangedLines(ctx context.Context, number int) (Changes, error) {
 			return nil, fmt.Errorf("list changed files: %w", err)
 		}
 		for _, f := range page {
-			if f.GetStatus() != "removed" {
+			if f.GetFilename() != "" && f.GetStatus() != "removed" {
 				changes[f.GetFilename()] = parsePatch(f.GetPatch())
 			}
 		}

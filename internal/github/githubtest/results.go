@@ -58,6 +58,9 @@ func (s *Results) bad(format string, args ...any) {
 // ServeHTTP answers one request.
 func (s *Results) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
+	if s.base == "" {
+		s.base = "http://" + r.Host
+	}
 	defer s.mu.Unlock()
 	if s.counts == nil {
 		s.counts, s.pending, s.blocks, s.committed = map[string]int{}, map[string]string{}, map[string]map[string][]byte{}, map[string][]byte{}

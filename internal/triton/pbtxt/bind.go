@@ -6,6 +6,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -275,7 +276,16 @@ func (b *binder) text(fd protoreflect.FieldDescriptor, n node) (protoreflect.Val
 	} else if i := strings.Index(n.text, "${"); i >= 0 && strings.Contains(n.text[i:], "}") {
 		b.problem(n.pos, KindPlaceholderText, "write the value", "%s holds the template placeholder %s, which was never filled", fd.Name(), n.text)
 	}
-	return protoreflect.ValueOfString(n.text), true
+	if fd.Kind() == protoreflect.BytesKind {
+		return protoreflect.ValueOfBytes([]byte(n.text)), true
+	}
+	text := n.text
+	if !utf8.ValidString(text) {
+		// Escapes can make any byte; of a byte of the file itself the lexer has spoken.
+		b.problem(n.pos, KindEncoding, "write the characters themselves, in UTF-8", "%s must be UTF-8, and its escapes make other bytes", fd.Name())
+		text = strings.ToValidUTF8(text, "\ufffd")
+	}
+	return protoreflect.ValueOfString(text), true
 }
 
 func (b *binder) boolean(fd protoreflect.FieldDescriptor, n node) (protoreflect.Value, bool) {
