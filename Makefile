@@ -94,6 +94,7 @@ cover: ## open the coverage of the last `make test` by line
 	$(GO) tool cover -html=coverage/profile
 
 test-act: ## run the GitHub workflows and the action locally with act (needs Docker; TRTSHIP_ACT=if-possible goes on without)
+	$(loopback)
 	@rc=0; $(GO) test -timeout 60m -count=1 -tags act -run Act -v ./internal/github || rc=$$?; \
 	  $(GO) test -count=1 -run VerificationIsCurrent ./internal/cli -update >/dev/null; exit $$rc
 

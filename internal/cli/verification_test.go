@@ -199,16 +199,22 @@ func act(t *testing.T, path string) claim {
 	t.Helper()
 	const area = "the GitHub action and workflows, run by act with a real Docker engine"
 	var doc struct {
-		Checks []struct{ Verdict string }
+		Checks []struct{ ID, Verdict string }
 	}
 	if !readEvidence(t, path, &doc) || len(doc.Checks) == 0 {
 		return claim{area, "not verified", "run `make test-act`"}
 	}
-	held := 0
+	held, missing := 0, 0
 	for _, c := range doc.Checks {
-		if c.Verdict == "pass" {
+		switch c.Verdict {
+		case "pass":
 			held++
+		case "missing":
+			missing++
 		}
+	}
+	if missing > 0 { // the last machine had no engine: what else held there is not what this row is about
+		return claim{area, fmt.Sprintf("not verified: %d of %d checks did not run", missing, len(doc.Checks)), evidenceLink(path) + ", run `make test-act`"}
 	}
 	return claim{area, fmt.Sprintf("%d of %d checks hold", held, len(doc.Checks)), evidenceLink(path)}
 }

@@ -10,9 +10,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -43,7 +45,8 @@ type bench struct {
 	root   string // the repository
 	tree   string // a checkout of it
 	act    string
-	docker string // address of the engine; empty: none
+	ctx    context.Context // ends when the time is up
+	docker string          // address of the engine; empty: none
 	api    *githubtest.API
 	apiURL string
 	done   []report.Check
@@ -53,29 +56,45 @@ func (b *bench) note(id string, v report.Verdict, got string) {
 	b.done = append(b.done, report.Check{ID: "act/" + id, Verdict: v, Got: got})
 }
 
+// actLimit bounds the whole test; what did not end by then was not run.
+const actLimit = 25 * time.Minute
+
 // TestActRunsThePullRequestWorkflow runs the workflow of this repository, with
 // the action in its image, against stand-ins for GitHub. It needs root for an
-// engine of its own, or one that answers already. TRTSHIP_ACT=if-possible turns
-// a machine without an engine into NOT RUN, written down as missing.
+// engine of its own, or one that answers and has the images already.
+// TRTSHIP_ACT=if-possible turns what this machine lacks into NOT RUN, written
+// down as missing; a check that ran and does not hold fails in any case.
 func TestActRunsThePullRequestWorkflow(t *testing.T) {
-	b := &bench{t: t, root: testkit.Root(t)}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM) // an engine must not stay behind
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, actLimit)
+	defer cancel()
+	b := &bench{t: t, root: testkit.Root(t), ctx: ctx}
 	defer b.write()
-	b.prepare()
-	t.Run("host mode, without Docker", b.hostMode)
-	if err := b.engine(); err != nil {
-		b.note("engine", report.Missing, err.Error())
-		t.Logf("NOT RUN: the action in its image: %v", err)
-		if os.Getenv("TRTSHIP_ACT") != "if-possible" {
-			t.Errorf("no engine: %v (set TRTSHIP_ACT=if-possible to go on without)", err)
-		}
+	if err := b.prepare(); err != nil {
+		b.notRun("act", err)
 		return
 	}
-	b.note("engine", report.Pass, b.docker)
+	t.Run("host mode, without Docker", b.hostMode)
+	if err := b.engine(); err != nil {
+		b.notRun("engine", err)
+		return
+	}
+	b.note("engine", report.Pass, "")
 	t.Run("first push", b.firstPush)
 	t.Run("second push edits the same comment", b.secondPush)
 	t.Run("a fork's 403 leaves the verdict alone", b.forkPush)
 	t.Run("read-only root and one volume", b.readOnly)
 	t.Run("compose serves what was published", b.compose)
+}
+
+// notRun says that something could not be tried, which is not a pass.
+func (b *bench) notRun(id string, err error) {
+	b.note(id, report.Missing, tail(err.Error(), 500))
+	b.t.Logf("NOT RUN: the action in its image: %v", err)
+	if os.Getenv("TRTSHIP_ACT") != "if-possible" {
+		b.t.Errorf("not run: %v (set TRTSHIP_ACT=if-possible to go on without)", err)
+	}
 }
 
 // write records what was seen for the README's table.
@@ -92,12 +111,16 @@ func (b *bench) write() {
 
 // output runs a command and returns both of its streams.
 func (b *bench) output(dir string, env []string, stdin io.Reader, name string, args ...string) (string, error) {
+	return run(b.ctx, dir, env, stdin, name, args...)
+}
+
+func run(ctx context.Context, dir string, env []string, stdin io.Reader, name string, args ...string) (string, error) {
 	path, err := proc.Look(name, os.Getenv("PATH")+":/usr/sbin:/sbin")
 	if err != nil {
 		return "", err
 	}
 	var out both
-	err = proc.Run(context.Background(), proc.Command{Path: path, Args: args, Dir: dir, Env: append(os.Environ(), env...), Stdin: stdin, Stdout: &out, Stderr: &out})
+	err = proc.Run(ctx, proc.Command{Path: path, Args: args, Dir: dir, Env: append(os.Environ(), env...), Stdin: stdin, Stdout: &out, Stderr: &out})
 	return out.String(), err
 }
 
@@ -135,8 +158,9 @@ func tail(s string, n int) string {
 	return s
 }
 
-// prepare installs act, copies the repository and starts the stand-in.
-func (b *bench) prepare() {
+// prepare installs act, copies the repository and starts the stand-in. An error
+// is what this machine lacks.
+func (b *bench) prepare() error {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		b.t.Fatal(err)
@@ -144,7 +168,9 @@ func (b *bench) prepare() {
 	bin := filepath.Join(cache, "trtship", "act")
 	b.act = filepath.Join(bin, "act")
 	if _, err := os.Stat(b.act); err != nil {
-		b.must(b.root, []string{"GOBIN=" + bin, "GOFLAGS="}, nil, "go", "install", actModule)
+		if out, err := b.output(b.root, []string{"GOBIN=" + bin, "GOFLAGS="}, nil, "go", "install", actModule); err != nil {
+			return fmt.Errorf("act is not installed and cannot be now: %w\n%s", err, tail(out, 300))
+		}
 	}
 	// Long-lived and large: not in the test's own folder, which is removed first.
 	b.tree = filepath.Join(b.t.TempDir(), "model")
@@ -166,6 +192,7 @@ func (b *bench) prepare() {
 	go func() { _ = server.Serve(l) }()
 	b.t.Cleanup(func() { _ = server.Close() })
 	b.apiURL = "http://" + l.Addr().String()
+	return nil
 }
 
 // run runs a workflow with act and returns its log and whether it succeeded.
@@ -233,7 +260,13 @@ func (b *bench) hostMode(t *testing.T) {
 // check notes what came of a check, and fails the test if it does not hold.
 func (b *bench) check(t *testing.T, id string, f func() error) {
 	t.Helper()
-	if err := f(); err != nil {
+	err := f()
+	if b.ctx.Err() != nil {
+		b.t = t
+		b.notRun(id, fmt.Errorf("it was stopped, or the %s for the whole test are over", actLimit))
+		return
+	}
+	if err != nil {
 		b.note(id, report.Fail, tail(err.Error(), 500))
 		t.Errorf("%s: %v", id, err)
 		return
@@ -285,30 +318,74 @@ func (b *bench) artifact(dir, workspace string) error {
 	return nil
 }
 
-// engine finds an engine or starts one, with the base images that are not there.
+// actRoom is the room in bytes that the images need, with some to spare.
+const actRoom = 16 << 30
+
+// engine starts an engine of the test's own, with base images that are made
+// here, where that is possible. An engine that answers already serves if it has
+// the images; none are pulled, for the largest of them has many gigabytes.
 func (b *bench) engine() error {
-	if out, err := b.output(b.root, nil, nil, "docker", "version", "--format", "{{.Server.Version}}"); err == nil && strings.TrimSpace(out) != "" {
-		b.docker = os.Getenv("DOCKER_HOST")
-		if b.docker == "" {
-			b.docker = "unix:///var/run/docker.sock"
-		}
-		return nil
-	}
-	if os.Geteuid() != 0 {
-		return errors.New("no Docker engine answers, and only root can start one")
+	_, lookErr := proc.Look("dockerd", os.Getenv("PATH")+":/usr/sbin:/sbin")
+	if os.Geteuid() != 0 || lookErr != nil {
+		return b.foreignEngine()
 	}
 	dir, err := os.MkdirTemp("/var/tmp", "trtship-act-")
 	if err != nil {
 		return err
 	}
 	b.t.Cleanup(func() {
-		_ = syscall.Unmount(filepath.Join(dir, "exec", "netns", "default"), 0) // the engine leaves it behind
+		unmount(dir)
 		_ = os.RemoveAll(dir)
 	})
+	var disk syscall.Statfs_t
+	if err := syscall.Statfs(dir, &disk); err != nil || int64(disk.Bavail)*disk.Bsize < actRoom {
+		return fmt.Errorf("the images need %d GiB below /var/tmp (%w)", actRoom>>30, errors.Join(err, syscall.ENOSPC))
+	}
 	if err := b.startEngine(dir); err != nil {
 		return err
 	}
-	return b.baseImages(dir)
+	if err := b.baseImages(dir); err != nil {
+		return err
+	}
+	// An engine may answer and yet be kept from running anything.
+	if out, err := b.output(dir, []string{"DOCKER_HOST=" + b.docker}, nil, "docker", "run", "--rm", "--network", "host", actRunner, "true"); err != nil {
+		return fmt.Errorf("the engine cannot run a container: %w\n%s", err, tail(out, 400))
+	}
+	return nil
+}
+
+func (b *bench) foreignEngine() error {
+	out, err := b.output(b.root, nil, nil, "docker", "version", "--format", "{{.Server.Version}}")
+	if err != nil || strings.TrimSpace(out) == "" {
+		return errors.New("no Docker engine answers, and only root with Debian's docker.io and debootstrap can start one")
+	}
+	b.docker = os.Getenv("DOCKER_HOST")
+	if b.docker == "" {
+		b.docker = "unix:///var/run/docker.sock"
+	}
+	for _, image := range []string{actRunner, actGo, actBase} {
+		if _, err := b.output(b.root, nil, nil, "docker", "image", "inspect", image); err != nil {
+			return fmt.Errorf("the engine at %s has no image %s", b.docker, image)
+		}
+	}
+	return nil
+}
+
+// unmount lets go of what an engine left mounted below dir, the innermost first.
+func unmount(dir string) {
+	text, err := os.ReadFile("/proc/self/mounts")
+	if err != nil {
+		return
+	}
+	var points []string
+	for _, line := range strings.Split(string(text), "\n") {
+		if f := strings.Fields(line); len(f) > 1 && strings.HasPrefix(f[1], dir+"/") {
+			points = append(points, f[1])
+		}
+	}
+	for i := len(points) - 1; i >= 0; i-- {
+		_ = syscall.Unmount(points[i], syscall.MNT_DETACH)
+	}
 }
 
 func (b *bench) startEngine(dir string) error {
@@ -331,9 +408,13 @@ func (b *bench) startEngine(dir string) error {
 	}
 	b.t.Cleanup(func() { cancel(); p.Stop() })
 	for range 100 {
-		if _, err := b.output(dir, []string{"DOCKER_HOST=" + sock}, nil, "docker", "version"); err == nil {
+		_, err := b.output(dir, []string{"DOCKER_HOST=" + sock}, nil, "docker", "version")
+		if err == nil {
 			b.docker = sock
 			return nil
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("dockerd is here, but not its client: %w", err)
 		}
 		select {
 		case <-p.Done():
@@ -350,14 +431,9 @@ func (b *bench) startEngine(dir string) error {
 // be pulled: Go with its modules, and Python with the locked environments.
 func (b *bench) baseImages(dir string) error {
 	rootfs := filepath.Join(dir, "rootfs")
-	mirror, err := debianMirror()
-	if err != nil {
+	if err := b.debian(rootfs); err != nil {
 		return err
 	}
-	if out, err := b.output(dir, nil, nil, "debootstrap", "--variant=minbase", "--include=ca-certificates,curl,git,gcc,libc6-dev,make", "bookworm", rootfs, mirror); err != nil {
-		return fmt.Errorf("debootstrap: %w\n%s", err, tail(out, 600))
-	}
-	_ = os.RemoveAll(filepath.Join(rootfs, "var", "cache", "apt"))
 	if err := b.importImage(actRunner, nil, []string{"-C", rootfs, "."}); err != nil {
 		return err
 	}
@@ -371,6 +447,34 @@ func (b *bench) baseImages(dir string) error {
 		return err
 	}
 	return b.pythonImage(rootfs)
+}
+
+// debian makes a small Debian, from the mirror once for a user and from the
+// user's cache folder after that, without a network.
+func (b *bench) debian(rootfs string) error {
+	kept := filepath.Join(cacheDir(b.t), "trtship", "act", "debian-bookworm-1.tar")
+	if _, err := os.Stat(kept); err == nil {
+		if err := os.MkdirAll(rootfs, 0o755); err != nil {
+			return err
+		}
+		out, err := b.output(rootfs, nil, nil, "tar", "-xpf", kept, "--numeric-owner")
+		if err != nil {
+			return fmt.Errorf("unpack %s: %w\n%s", kept, err, tail(out, 300))
+		}
+		return nil
+	}
+	mirror, err := debianMirror()
+	if err != nil {
+		return err
+	}
+	if out, err := b.output(b.root, nil, nil, "debootstrap", "--variant=minbase", "--include=ca-certificates,curl,git,gcc,libc6-dev,make", "bookworm", rootfs, mirror); err != nil {
+		return fmt.Errorf("debootstrap: %w\n%s", err, tail(out, 600))
+	}
+	_ = os.RemoveAll(filepath.Join(rootfs, "var", "cache", "apt"))
+	if out, err := b.output(rootfs, nil, nil, "tar", "-cf", kept+".new", "--numeric-owner", "."); err != nil {
+		return fmt.Errorf("keep Debian: %w\n%s", err, tail(out, 300))
+	}
+	return os.Rename(kept+".new", kept)
 }
 
 func debianMirror() (string, error) {
@@ -458,7 +562,7 @@ func (b *bench) importImage(name string, changes, tarArgs []string) error {
 		return err
 	}
 	go func() {
-		w.CloseWithError(proc.Run(context.Background(), proc.Command{Path: tarPath, Args: append([]string{"-c"}, tarArgs...), Env: []string{"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8"}, Stdout: w}))
+		w.CloseWithError(proc.Run(b.ctx, proc.Command{Path: tarPath, Args: append([]string{"-c"}, tarArgs...), Env: []string{"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8"}, Stdout: w}))
 	}()
 	args := []string{"import"}
 	for _, c := range changes {
