@@ -16,6 +16,7 @@ import (
 	"github.com/trtship/trtship/internal/tensor"
 	"github.com/trtship/trtship/internal/testkit"
 	"github.com/trtship/trtship/internal/worker"
+	"github.com/trtship/trtship/internal/worker/workertest"
 	"github.com/trtship/trtship/report"
 )
 
@@ -101,6 +102,7 @@ func sharedWorker(t *testing.T) (*worker.Worker, *log) {
 }
 
 func TestMain(m *testing.M) {
+	workertest.RunChildIfAsked(echo)
 	if out := os.Getenv("WORKER_TEST_ORPHAN"); out != "" {
 		orphan(out)
 	}

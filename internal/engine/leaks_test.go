@@ -1,9 +1,0 @@
-package engine_test
-
-import (
-	"testing"
-
-	"github.com/trtship/trtship/internal/testkit"
-)
-
-func TestMain(m *testing.M) { testkit.Main(m) }
