@@ -33,7 +33,12 @@ func newCalibrateCmd(a *app) *cobra.Command {
 		Long: `calibrate runs the float graph (the optimized one, or MODEL.onnx) over the data set and writes
 calibration.cache with a sidecar that says what it was made from. With --check it judges a cache
 instead: header, scales, coverage of the graph, and with a configuration the sidecar against data and
-settings. Every mismatch is listed, and is exit 8. The cache is never changed.`,
+settings. Every mismatch is listed, and is exit 8. The cache is never changed.
+
+The cache is what an engine of weak typing is built with (tensorrt.typing: weak, TensorRT 10 and
+older). TensorRT may pass INT8 over there wherever it finds float faster, which a small model shows:
+tensorrt.precision_constraints asks for INT8 in the layers. With strong typing the same scales are in
+the graph that trtship quantize writes, and hold.`,
 		Args: positional(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if check.cache == "" {

@@ -106,7 +106,7 @@ func (a *analysis) shortest(ctx context.Context, order []string) (int, error) {
 
 // holds validates the graph with those nodes kept as the quantize stage would.
 func (a *analysis) holds(ctx context.Context, keep []string) (bool, error) {
-	a.Progress(0, 0, fmt.Sprintf("try %d nodes kept", len(keep)))
+	a.Progress(0, 0, fmt.Sprintf("try the graph with %s kept", count(len(keep))))
 	g, err := a.convert(nil, keep)
 	if f, ok := errors.AsType[*failure.Error](err); ok && f.Code == failure.Calibration {
 		a.result.Worst = f.Error() // nothing is left to quantize
@@ -161,4 +161,14 @@ func (r *Result) Patch(present []string) string {
 		fmt.Fprintf(&b, "    - %q\n", n)
 	}
 	return b.String()
+}
+
+func count(nodes int) string {
+	switch nodes {
+	case 0:
+		return "no node"
+	case 1:
+		return "1 node"
+	}
+	return fmt.Sprintf("%d nodes", nodes)
 }
