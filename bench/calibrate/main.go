@@ -42,6 +42,7 @@ func main() {
 type flags struct {
 	python, data, out, script string
 	samples                   []int
+	repeat                    int
 	one                       string
 	graphsOnly                bool
 }
@@ -54,6 +55,7 @@ func run() error {
 	flag.StringVar(&f.out, "json", "", "write the result to this file")
 	flag.StringVar(&f.script, "script", "bench/calibrate_peer.py", "the peer's script")
 	flag.StringVar(&f.one, "one", "", "only our side: model,data,method,samples; prints one result")
+	flag.IntVar(&f.repeat, "repeat", 3, "measurements of each row, the two sides in turns; the fastest counts")
 	flag.BoolVar(&f.graphsOnly, "graphs", false, "only the int8 graphs")
 	flag.Parse()
 	for _, s := range strings.Split(*samples, ",") {
@@ -129,25 +131,11 @@ func calibrate(ctx context.Context, lib ort.Library, model, data string, method 
 		return nil, "", err
 	}
 	defer m.Close() //nolint:errcheck // read only
-	var inputs []dataset.Input
 	var ends []string
-	for _, v := range m.Inputs() {
-		in := dataset.Input{Name: v.Name, DType: v.DType}
-		for _, d := range v.Dims {
-			if d.Fixed() {
-				in.Shape = append(in.Shape, d.Size)
-			} else {
-				in.Shape = append(in.Shape, dataset.Any)
-			}
-		}
-		inputs, ends = append(inputs, in), append(ends, v.Name)
-	}
-	for _, v := range m.Outputs() {
+	for _, v := range append(m.Inputs(), m.Outputs()...) {
 		ends = append(ends, v.Name)
 	}
-	set, err := dataset.Open(ctx, dataset.Options{Inputs: inputs, Calibration: config.Calibration{
-		Dataset: "numpy", Path: data, NumSamples: n, MinSamples: 1, BatchSize: 8,
-	}})
+	set, err := openSet(ctx, m, data, n, 8)
 	if err != nil {
 		return nil, "", err
 	}
@@ -184,6 +172,25 @@ func calibrate(ctx context.Context, lib ort.Library, model, data string, method 
 	return out, list.String(), nil
 }
 
+// openSet opens n samples of a .npy or .npz file for a model.
+func openSet(ctx context.Context, m *onnx.Model, data string, n, batch int) (*dataset.Set, error) {
+	var inputs []dataset.Input
+	for _, v := range m.Inputs() {
+		in := dataset.Input{Name: v.Name, DType: v.DType}
+		for _, d := range v.Dims {
+			if d.Fixed() {
+				in.Shape = append(in.Shape, d.Size)
+			} else {
+				in.Shape = append(in.Shape, dataset.Any)
+			}
+		}
+		inputs = append(inputs, in)
+	}
+	return dataset.Open(ctx, dataset.Options{Inputs: inputs, Calibration: config.Calibration{
+		Dataset: "numpy", Path: data, NumSamples: n, MinSamples: 1, BatchSize: batch,
+	}})
+}
+
 func compare(ctx context.Context, f flags) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -193,32 +200,44 @@ func compare(ctx context.Context, f flags) error {
 	if err != nil {
 		return err
 	}
-	var rows []row
-	for _, method := range []string{"minmax", "entropy-ort", "percentile"} {
-		for _, n := range f.samples {
-			model, data := filepath.Join(f.data, "resnet18.onnx"), filepath.Join(f.data, "pictures.npy")
-			r := row{Model: "resnet18 224x224", Method: method, Samples: n}
-			r.Ours = child(ctx, self, "-python", python, "-one", fmt.Sprintf("%s,%s,%s,%d", model, data, method, n))
-			r.Peer = child(ctx, python, f.script, model, data, method, r.Ours.Chosen)
-			r.finish()
-			rows = append(rows, r)
-			fmt.Println(r)
-		}
+	lib, err := ort.Find(ctx, ort.Places{Python: python})
+	if err != nil {
+		return err
 	}
-	for _, m := range []struct{ name, model, data string }{
-		{"digits", "digits.onnx", "digits_calibration.npy"}, {"encoder", "encoder.onnx", "sentences.npz"},
+	var rows []row
+	for _, c := range []struct {
+		name, model, data string
+		samples           []int
+	}{
+		{"resnet18 224x224", "resnet18.onnx", "pictures.npy", f.samples},
+		{"digits", "digits.onnx", "digits_calibration.npy", []int{64}},
+		{"encoder", "encoder.onnx", "sentences.npz", []int{64}},
 	} {
+		model, data := filepath.Join(f.data, c.model), filepath.Join(f.data, c.data)
+		bare, err := bareRun(ctx, lib, model, data)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
 		for _, method := range []string{"minmax", "entropy-ort", "percentile"} {
-			model, data := filepath.Join(f.data, m.model), filepath.Join(f.data, m.data)
-			r := row{Model: m.name, Method: method, Samples: 64}
-			r.Ours = child(ctx, self, "-python", python, "-one", fmt.Sprintf("%s,%s,%s,64", model, data, method))
-			r.Peer = child(ctx, python, f.script, model, data, method, r.Ours.Chosen)
-			r.finish()
-			rows = append(rows, r)
-			fmt.Println(r)
+			for _, n := range c.samples {
+				r := row{Model: c.name, Method: method, Samples: n, Bare: bare * float64(n)}
+				for range f.repeat {
+					ours := child(ctx, self, "-python", python, "-one", fmt.Sprintf("%s,%s,%s,%d", model, data, method, n))
+					peer := child(ctx, python, f.script, model, data, method, ours.Chosen)
+					r.Ours.add(ours)
+					r.Peer.add(peer)
+				}
+				r.finish()
+				rows = append(rows, r)
+				fmt.Println(r)
+			}
 		}
 	}
 	slopes(rows)
+	growth, err := memory(ctx, f, self, python)
+	if err != nil {
+		return err
+	}
 	graphs, err := quantizeAll(ctx, f)
 	if err != nil {
 		return err
@@ -226,11 +245,31 @@ func compare(ctx context.Context, f flags) error {
 	if f.out == "" {
 		return nil
 	}
-	b, err := json.MarshalIndent(map[string]any{"peer": "onnxruntime.quantization", "cpu": cpuModel(), "cores": runtime.NumCPU(), "calibrate": rows, "quantize": graphs}, "", "  ")
+	b, err := json.MarshalIndent(map[string]any{
+		"peer": "onnxruntime.quantization", "cpu": cpuModel(), "cores": runtime.NumCPU(), "repeats": f.repeat, "note": note,
+		"calibrate": rows, "memory": growth, "quantize": graphs,
+	}, "", "  ")
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(f.out, append(b, '\n'), 0o644)
+}
+
+const note = "Seconds are the fastest of the repeats, the two sides in turns. trtship's are from opening the model to the ranges, " +
+	"the start of its child included; the peer's from making its calibrator to the ranges, the start of Python and its imports excluded. " +
+	"Memory is the largest peak resident size; trtship's adds both of its processes. model_alone_seconds is what the same number of " +
+	"single samples takes in ONNX Runtime with nothing observed: neither side can be faster than that."
+
+// add takes a further measurement of the same thing: the fastest counts, and
+// the most memory.
+func (r *result) add(m result) {
+	if r.Error != "" {
+		return
+	}
+	if m.Error == "" && r.Seconds > 0 {
+		m.Seconds, m.Peak = min(m.Seconds, r.Seconds), max(m.Peak, r.Peak)
+	}
+	*r = m
 }
 
 // row is one comparison.
@@ -240,6 +279,7 @@ type row struct {
 	Samples int     `json:"samples"`
 	Ours    result  `json:"trtship"`
 	Peer    result  `json:"peer"`
+	Bare    float64 `json:"model_alone_seconds"` // with nothing observed
 	Faster  float64 `json:"times_faster"`
 	Memory  float64 `json:"memory_ratio"`
 	Worst   float64 `json:"largest_relative_difference"`
@@ -278,8 +318,8 @@ func (r row) String() string {
 	if r.Ours.Error != "" {
 		ours = "fails: " + r.Ours.Error
 	}
-	return fmt.Sprintf("%-18s %-12s %4d samples  trtship %s  onnxruntime.quantization %s  %.2f times faster, %.2f of the memory, scales differ by %.2g at most (%s, %d tensors)",
-		r.Model, r.Method, r.Samples, ours, peer, r.Faster, r.Memory, r.Worst, r.At, r.Common)
+	return fmt.Sprintf("%-18s %-12s %4d samples  trtship %s  onnxruntime.quantization %s  model alone %6.2f s  %.2f times faster, %.2f of the memory, scales differ by %.2g at most (%s, %d tensors)",
+		r.Model, r.Method, r.Samples, ours, peer, r.Bare, r.Faster, r.Memory, r.Worst, r.At, r.Common)
 }
 
 // slopes prints seconds and bytes for each further sample.
