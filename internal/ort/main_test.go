@@ -9,6 +9,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	goWrongIfAsked()
 	RunChildIfAsked()
 	testkit.Main(m)
 }

@@ -137,9 +137,11 @@ func (s *Session) receive(in io.ReadCloser) {
 		c := s.waiting[a.ID]
 		delete(s.waiting, a.ID)
 		s.mu.Unlock()
-		if c != nil {
-			c <- a
+		if c == nil {
+			s.lost(fmt.Errorf("a reply to request %d, which nobody made", a.ID))
+			return
 		}
+		c <- a
 	}
 }
 
