@@ -3,10 +3,12 @@ package github
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/trtship/trtship/internal/provenance"
 	"github.com/trtship/trtship/report"
 )
 
@@ -78,6 +80,11 @@ func (s *session) sets(kinds []string) []artifactSet {
 		set := artifactSet{name: ArtifactName(s.key(), "report"), items: []Item{{Name: "report.json", Path: s.outcome.Report}}}
 		for _, f := range []string{"gate.json", "report.html", "report.md", "junit.xml"} {
 			set.items = append(set.items, Item{Name: f, Path: filepath.Join(reports, f)})
+		}
+		// A run that made nothing has no statement.
+		statement := filepath.Join(s.outcome.Dir, provenance.FileName)
+		if _, err := os.Lstat(statement); err == nil {
+			set.items = append(set.items, Item{Name: provenance.FileName, Path: statement})
 		}
 		out = append(out, set)
 	}

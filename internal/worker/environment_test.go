@@ -39,6 +39,9 @@ func TestLockFilesPinEverythingWithHashesAndNameNoIndex(t *testing.T) {
 				if p.Bytes == 0 {
 					t.Errorf("%s has no size", p.Name)
 				}
+				if len(p.Hashes) == 0 || !bytes.Contains(text, []byte(p.Name+"=="+p.Version+" \\\n    --hash=sha256:"+p.Hashes[0])) {
+					t.Errorf("%s has the hashes %q", p.Name, p.Hashes)
+				}
 			}
 		})
 	}
