@@ -32,7 +32,7 @@ type timing struct {
 
 // turns is how often both loops measure everything, in turns: a process keeps
 // its luck with memory and cores, so that one process is one sample.
-const turns = 3
+const turns = 5
 
 // loopPart sets our benchmark beside the independent loop, on three engines that
 // the parts before have built.

@@ -125,8 +125,8 @@ func (e *env) built(ctx context.Context, name string, m *onnx.Model) (string, *e
 }
 
 const (
-	chainRows, chainWidth, chainLength = 64, 512, 40
-	rounds, block                      = 40, 20
+	chainRows, chainWidth, chainLength = 16, 384, 40
+	rounds, block                      = 30, 20
 )
 
 // changePart sets an engine against itself 100 times, and 20 times against one

@@ -121,11 +121,17 @@ class Buffer:
             self.address = p.value
 
     def write(self, data):
-        """Copies bytes into the buffer."""
+        """Copies bytes into the buffer; they have arrived when it returns.
+
+        A copy from pageable memory returns when its bytes are staged. Our streams
+        do not wait for the default stream, so without the second call a kernel
+        could read what was there before.
+        """
         if self.host:
             ctypes.memmove(self.address, data, len(data))
         elif data:
             self.driver.call("cuMemcpyHtoD_v2", c_uint64(self.address), data, c_size_t(len(data)))
+            self.driver.call("cuStreamSynchronize", None)
 
     def read(self, size):
         if self.host:

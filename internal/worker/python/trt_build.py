@@ -41,8 +41,10 @@ def make_logger(trt):
         def begin(self, emit):
             """Forgets what was logged before; from now on errors go to `emit`."""
             self.emit, self.counts, self.errors = emit, collections.Counter(), []
+            self.recent = collections.deque(maxlen=12)  # lines of any severity, for a build that fails without a reason
 
         def log(self, severity, message):
+            self.recent.append(message)
             if severity <= trt.ILogger.Severity.ERROR:
                 self.errors.append(message)
                 self.emit({"event": "log", "severity": "error", "text": message})
@@ -276,7 +278,7 @@ def build(params, emit, cancelled=lambda: False):
     if plan is None:
         if cancelled():
             raise BuildError("the build was cancelled")
-        raise BuildError("TensorRT could not build the engine", logged=logger.errors[-20:], warnings=logger.warnings())
+        raise BuildError("TensorRT could not build the engine", logged=logger.errors[-20:], warnings=logger.warnings(), last_lines=list(logger.recent))
     with open(params["plan"], "wb") as f:
         f.write(plan)
     serialized_cache = bytes(cache.serialize())
