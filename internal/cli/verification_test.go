@@ -237,6 +237,8 @@ func readEvidence(t *testing.T, path string, v any) bool {
 
 // benches makes a row of every docs/verification/bench-*.json that states a
 // ratio and an aim.
+func fromTo(v []float64) string { return fmt.Sprintf("%.2f to %.2f", slices.Min(v), slices.Max(v)) }
+
 func benches(t *testing.T, dir string) []claim {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "bench-*.json"))
@@ -255,14 +257,29 @@ func benches(t *testing.T, dir string) []claim {
 			Ratio *float64 `json:"ratio_of_medians"`
 			Aim   *float64 `json:"aim_at_most"`
 			Below *float64 `json:"aim_below"`
+			Aims  string   `json:"aim"`
 			Rows  []struct {
-				Ratio *float64 `json:"ratio_of_medians"`
+				Model      string
+				Ratio      *float64 `json:"ratio_of_medians"`
+				Throughput float64  `json:"throughput_ratio"`
+				P50        float64  `json:"p50_ratio"`
+				CPU        float64  `json:"client_cpu_ratio"`
 			}
 		}
 		if err := json.Unmarshal(b, &r); err != nil || r.What == "" {
 			continue // another form; the document that explains it shows it
 		}
-		var ratios []float64
+		var ratios, throughput, p50, cpu []float64
+		for _, row := range r.Rows {
+			if row.Throughput > 0 {
+				throughput, p50, cpu = append(throughput, row.Throughput), append(p50, row.P50), append(cpu, row.CPU)
+			}
+		}
+		if len(throughput) > 0 {
+			out = append(out, claim{r.What + ": " + r.Rows[0].Model, fmt.Sprintf(
+				"throughput %s, p50 %s, client CPU %s times the peer's; aim: %s", fromTo(throughput), fromTo(p50), fromTo(cpu), r.Aims), evidenceLink(f)})
+			continue
+		}
 		if r.Ratio != nil {
 			ratios = append(ratios, *r.Ratio)
 		}

@@ -5,6 +5,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -143,6 +144,7 @@ func TestGPU(t *testing.T) {
 		"precision constraints arrive":                                constraints,
 		"a broken plan is an error and not a crash":                   brokenPlan,
 		"the driver and NVML see the same devices":                    sameDevices,
+		"no request reads the input of the one before":                ownInput,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, w) })
 	}
@@ -179,6 +181,32 @@ func answersAsItsGraph(t *testing.T, w *worker.Worker) {
 				}
 			}
 		}
+	}
+}
+
+// ownInput alternates two inputs: a kernel that starts before the copy of its
+// input has ended reads the other one.
+func ownInput(t *testing.T, w *worker.Worker) {
+	path, _ := dense(t)
+	s, _ := open(t, w, settings(map[string]config.ShapeRange{"x": rows(1, 1, 64)}), "fp32", path)
+	var want [2][]byte
+	for i := range 4000 {
+		x := make([]float32, 64)
+		for k := range x {
+			x[k] = float32(1+i%2) * float32(k%3)
+		}
+		out, err := s.Infer(context.Background(), []tensor.Named{{Name: "x", Tensor: tensor.Tensor{DType: tensor.Float32, Shape: []int64{1, 64}, Data: floats(x...)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i < 2 {
+			want[i] = out[0].Data
+		} else if !bytes.Equal(want[i%2], out[0].Data) {
+			t.Fatalf("request %d got another answer than the first one with its input", i)
+		}
+	}
+	if bytes.Equal(want[0], want[1]) {
+		t.Error("both inputs have the same answer: the test shows nothing")
 	}
 }
 
