@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2"
@@ -25,6 +27,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/retry"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/httpbound"
 	"github.com/trtship/trtship/internal/triton"
 )
 
@@ -86,6 +89,27 @@ type Options struct {
 	// Provenance is the statement to publish with the model; nil takes the one
 	// that lies beside the model's manifest, if there is one.
 	Provenance []byte
+	// Silence is how long a registry may send nothing; 0: a minute.
+	Silence time.Duration
+	// Once leaves out that requests are repeated which a registry could not serve.
+	Once bool
+}
+
+// maxBlob bounds one reply of a registry: the largest file of a model.
+const maxBlob = 64 << 30
+
+// client repeats requests that a registry could not serve, and waits for none
+// without end.
+func (o Options) client() *http.Client {
+	silence := o.Silence
+	if silence == 0 {
+		silence = time.Minute
+	}
+	transport := httpbound.Transport(http.DefaultTransport, maxBlob, silence)
+	if o.Once {
+		return &http.Client{Transport: transport}
+	}
+	return &http.Client{Transport: retry.NewTransport(transport)}
 }
 
 // Published is what became of a publication.
@@ -108,7 +132,7 @@ func (r Reference) target(o Options) (oras.Target, error) {
 		return s, nil
 	}
 	repo := &remote.Repository{Reference: r.Remote, PlainHTTP: o.PlainHTTP, Client: &auth.Client{
-		Client: retry.DefaultClient, Cache: auth.NewCache(),
+		Client: o.client(), Cache: auth.NewCache(),
 		Credential: func(ctx context.Context, host string) (auth.Credential, error) {
 			if o.Credential == nil {
 				return auth.EmptyCredential, nil

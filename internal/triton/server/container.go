@@ -338,10 +338,9 @@ func ConnectDocker(ctx context.Context, getenv func(string) string) (Docker, err
 }
 
 // Bounds of an engine's replies: one that is stuck, or is none, must not hold us.
-const (
-	engineReply   = 32 << 20
-	engineSilence = time.Minute
-)
+const engineReply = 32 << 20
+
+var engineSilence = time.Minute
 
 // openEngine makes the engine's own client, with bounds.
 func openEngine(host string, silence time.Duration) (*client.Client, error) {

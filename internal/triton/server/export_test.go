@@ -15,3 +15,11 @@ func FillDisk(err error) (restore func()) {
 func ForTest(address string, call time.Duration) *Server {
 	return &Server{HTTP: address, GRPC: address, call: call}
 }
+
+// EngineSilence sets how long an engine may be silent until the returned
+// function is called.
+func EngineSilence(d time.Duration) (restore func()) {
+	old := engineSilence
+	engineSilence = d
+	return func() { engineSilence = old }
+}
