@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -44,6 +45,7 @@ type flags struct {
 	samples                   []int
 	repeat                    int
 	one                       string
+	methods, parts            []string
 	graphsOnly                bool
 }
 
@@ -55,7 +57,9 @@ func run() error {
 	flag.StringVar(&f.out, "json", "", "write the result to this file")
 	flag.StringVar(&f.script, "script", "bench/calibrate_peer.py", "the peer's script")
 	flag.StringVar(&f.one, "one", "", "only our side: model,data,method,samples; prints one result")
-	flag.IntVar(&f.repeat, "repeat", 3, "measurements of each row, the two sides in turns; the fastest counts")
+	flag.IntVar(&f.repeat, "repeat", 3, "measurements of each row, the two sides in turns")
+	methods := flag.String("methods", "minmax,entropy-ort,percentile", "calibration methods")
+	parts := flag.String("parts", "rows,small,memory,quantize", "what to measure; the file of -json keeps the rest")
 	flag.BoolVar(&f.graphsOnly, "graphs", false, "only the int8 graphs")
 	flag.Parse()
 	for _, s := range strings.Split(*samples, ",") {
@@ -65,6 +69,7 @@ func run() error {
 		}
 		f.samples = append(f.samples, n)
 	}
+	f.methods, f.parts = strings.Split(*methods, ","), strings.Split(*parts, ",")
 	ctx := context.Background()
 	if f.one != "" {
 		return one(ctx, f)
@@ -79,6 +84,9 @@ func run() error {
 // result is one calibration.
 type result struct {
 	Seconds float64               `json:"seconds"`
+	Runs    []float64             `json:"runs_seconds,omitempty"`
+	Process float64               `json:"process_seconds"`
+	whole   []float64             // process_seconds of the repeats
 	Peak    int64                 `json:"peak_rss_bytes"`
 	Ranges  map[string][2]float64 `json:"ranges,omitempty"`
 	Chosen  string                `json:"chosen,omitempty"` // samples that were taken
@@ -191,6 +199,21 @@ func openSet(ctx context.Context, m *onnx.Model, data string, n, batch int) (*da
 	}})
 }
 
+// document is the file of -json.
+type document struct {
+	What    string      `json:"what"`
+	Peer    string      `json:"peer"`
+	CPU     string      `json:"cpu"`
+	Cores   int         `json:"cores"`
+	Repeats int         `json:"repeats"`
+	Note    string      `json:"note"`
+	Aim     float64     `json:"aim_at_most"`
+	Rows    []row       `json:"rows"`
+	Small   []row       `json:"small_models"`
+	Memory  []growth    `json:"memory"`
+	Graphs  []quantized `json:"quantize"`
+}
+
 func compare(ctx context.Context, f flags) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -204,87 +227,126 @@ func compare(ctx context.Context, f flags) error {
 	if err != nil {
 		return err
 	}
-	var rows []row
-	for _, c := range []struct {
-		name, model, data string
-		samples           []int
-	}{
-		{"resnet18 224x224", "resnet18.onnx", "pictures.npy", f.samples},
-		{"digits", "digits.onnx", "digits_calibration.npy", []int{64}},
-		{"encoder", "encoder.onnx", "sentences.npz", []int{64}},
-	} {
-		model, data := filepath.Join(f.data, c.model), filepath.Join(f.data, c.data)
-		bare, err := bareRun(ctx, lib, model, data)
-		if err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
+	d := document{}
+	if b, err := os.ReadFile(f.out); err == nil {
+		if err := json.Unmarshal(b, &d); err != nil {
+			return fmt.Errorf("%s: %w", f.out, err)
 		}
-		for _, method := range []string{"minmax", "entropy-ort", "percentile"} {
-			for _, n := range c.samples {
-				r := row{Model: c.name, Method: method, Samples: n, Bare: bare * float64(n)}
-				for range f.repeat {
-					ours := child(ctx, self, "-python", python, "-one", fmt.Sprintf("%s,%s,%s,%d", model, data, method, n))
-					peer := child(ctx, python, f.script, model, data, method, ours.Chosen)
-					r.Ours.add(ours)
-					r.Peer.add(peer)
-				}
-				r.finish()
-				rows = append(rows, r)
-				fmt.Println(r)
+	}
+	d.What = "calibrate 50, 100 and 200 pictures of 224x224 for ResNet-18 with minmax, entropy-ort and percentile, against onnxruntime.quantization"
+	d.Peer, d.CPU, d.Cores, d.Repeats, d.Note, d.Aim = "onnxruntime.quantization", cpuModel(), runtime.NumCPU(), f.repeat, note, 0.33
+	m := meter{f, lib, self, python}
+	for _, part := range f.parts {
+		switch part {
+		case "rows":
+			err = m.rows(ctx, &d.Rows, "resnet18 224x224", "resnet18.onnx", "pictures.npy", f.samples)
+			slopes(d.Rows)
+		case "small":
+			if err = m.rows(ctx, &d.Small, "digits", "digits.onnx", "digits_calibration.npy", []int{64}); err == nil {
+				err = m.rows(ctx, &d.Small, "encoder", "encoder.onnx", "sentences.npz", []int{64})
 			}
+		case "memory":
+			d.Memory, err = memory(ctx, f, self, python)
+		case "quantize":
+			d.Graphs, err = quantizeAll(ctx, f)
+		default:
+			err = fmt.Errorf("-parts has no %q", part)
+		}
+		if err != nil {
+			return err
+		}
+		if err := d.save(f.out); err != nil {
+			return err
 		}
 	}
-	slopes(rows)
-	growth, err := memory(ctx, f, self, python)
-	if err != nil {
-		return err
-	}
-	graphs, err := quantizeAll(ctx, f)
-	if err != nil {
-		return err
-	}
-	if f.out == "" {
-		return nil
-	}
-	b, err := json.MarshalIndent(map[string]any{
-		"peer": "onnxruntime.quantization", "cpu": cpuModel(), "cores": runtime.NumCPU(), "repeats": f.repeat, "note": note,
-		"calibrate": rows, "memory": growth, "quantize": graphs,
-	}, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(f.out, append(b, '\n'), 0o644)
+	return nil
 }
 
-const note = "Seconds are the fastest of the repeats, the two sides in turns. trtship's are from opening the model to the ranges, " +
-	"the start of its child included; the peer's from making its calibrator to the ranges, the start of Python and its imports excluded. " +
-	"Memory is the largest peak resident size; trtship's adds both of its processes. model_alone_seconds is what the same number of " +
-	"single samples takes in ONNX Runtime with nothing observed: neither side can be faster than that."
+// save writes the file, if there is to be one.
+func (d *document) save(path string) error {
+	if path == "" {
+		return nil
+	}
+	b, err := json.MarshalIndent(d, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(b, '\n'), 0o644)
+}
 
-// add takes a further measurement of the same thing: the fastest counts, and
-// the most memory.
+// meter measures the two sides.
+type meter struct {
+	flags
+	lib        ort.Library
+	self, peer string
+}
+
+// rows measures a model with every method and number of samples, and puts the
+// rows in place of those that were there.
+func (m meter) rows(ctx context.Context, into *[]row, name, model, data string, samples []int) error {
+	model, data = filepath.Join(m.data, model), filepath.Join(m.data, data)
+	bare, err := bareRun(ctx, m.lib, model, data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	for _, method := range m.methods {
+		for _, n := range samples {
+			r := row{Model: name, Method: method, Samples: n, Bare: bare * float64(n)}
+			for range m.repeat {
+				ours := child(ctx, m.self, "-python", m.peer, "-one", fmt.Sprintf("%s,%s,%s,%d", model, data, method, n))
+				r.Ours.add(ours)
+				r.Peer.add(child(ctx, m.peer, m.script, model, data, method, ours.Chosen))
+			}
+			r.finish()
+			fmt.Println(r)
+			at := slices.IndexFunc(*into, func(o row) bool { return o.Model == r.Model && o.Method == r.Method && o.Samples == r.Samples })
+			if at < 0 {
+				*into = append(*into, r)
+				continue
+			}
+			(*into)[at] = r
+		}
+	}
+	return nil
+}
+
+const note = "seconds are medians of the repeats, the two sides in turns: trtship's from opening the model to the ranges, the start of its child " +
+	"included; the peer's from making its calibrator to the ranges, the start of Python and its imports excluded. process_seconds is the " +
+	"whole of both processes, from start to end. Memory is the largest peak resident size; trtship's adds both of its processes. " +
+	"model_alone_seconds is what the same number of single samples takes in ONNX Runtime with nothing observed: no side can be faster."
+
+// add takes a further measurement of the same thing: medians of times, and the
+// most memory.
 func (r *result) add(m result) {
 	if r.Error != "" {
 		return
 	}
-	if m.Error == "" && r.Seconds > 0 {
-		m.Seconds, m.Peak = min(m.Seconds, r.Seconds), max(m.Peak, r.Peak)
+	if m.Error == "" {
+		m.Peak, m.Runs, m.whole = max(m.Peak, r.Peak), append(r.Runs, m.Seconds), append(r.whole, m.Process)
+		m.Seconds, m.Process = median(m.Runs), median(m.whole)
 	}
 	*r = m
 }
 
+func median(v []float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	return (v[len(v)/2] + v[(len(v)-1)/2]) / 2
+}
+
 // row is one comparison.
 type row struct {
-	Model   string  `json:"model"`
-	Method  string  `json:"method"`
-	Samples int     `json:"samples"`
-	Ours    result  `json:"trtship"`
-	Peer    result  `json:"peer"`
-	Bare    float64 `json:"model_alone_seconds"` // with nothing observed
-	Faster  float64 `json:"times_faster"`
-	Memory  float64 `json:"memory_ratio"`
-	Worst   float64 `json:"largest_relative_difference"`
-	At      string  `json:"at"`
-	Common  int     `json:"tensors_in_common"`
+	Model   string   `json:"model"`
+	Method  string   `json:"method"`
+	Samples int      `json:"samples"`
+	Ours    result   `json:"trtship"`
+	Peer    result   `json:"peer"`
+	Bare    float64  `json:"model_alone_seconds"`        // with nothing observed
+	Ratio   *float64 `json:"ratio_of_medians,omitempty"` // trtship's seconds to the peer's
+	Faster  float64  `json:"times_faster"`
+	Memory  float64  `json:"memory_ratio"`
+	Worst   float64  `json:"largest_relative_difference"`
+	At      string   `json:"at"`
+	Common  int      `json:"tensors_in_common"`
 }
 
 // finish compares the ranges and drops them.
@@ -305,6 +367,8 @@ func (r *row) finish() {
 	}
 	r.Ours.Ranges, r.Peer.Ranges, r.Ours.Chosen = nil, nil, ""
 	if r.Peer.Error == "" && r.Ours.Error == "" {
+		ratio := r.Ours.Seconds / r.Peer.Seconds
+		r.Ratio = &ratio
 		r.Faster, r.Memory = r.Peer.Seconds/r.Ours.Seconds, float64(r.Ours.Peak)/float64(r.Peer.Peak)
 	}
 }
@@ -348,7 +412,9 @@ func slopes(rows []row) {
 // child runs one side and reads the last line of its output.
 func child(ctx context.Context, path string, args ...string) result {
 	var out strings.Builder
+	start := time.Now()
 	err := proc.Run(ctx, proc.Command{Path: path, Args: args, Stdout: &out, Env: []string{"LANG=C.UTF-8", "PATH=/usr/bin:/bin"}})
+	whole := time.Since(start).Seconds()
 	var r result
 	if err != nil {
 		lines := strings.Split(strings.TrimSpace(err.Error()), "\n")
@@ -359,6 +425,7 @@ func child(ctx context.Context, path string, args ...string) result {
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &r); err != nil {
 		r.Error = err.Error()
 	}
+	r.Process = whole
 	return r
 }
 
