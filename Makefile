@@ -10,7 +10,7 @@ TOOLS := $(GO) tool -modfile=.github/tools/go.mod
 export CGO_CFLAGS := -g -O2 -Wno-deprecated-declarations
 PYTHON_ENVS := base triton
 TEST_FLAGS ?=
-FUZZTIME ?= 20s
+FUZZ_FLAGS ?=
 COVER_FLOOR ?= 85
 PART ?= all
 
@@ -47,7 +47,8 @@ test-gpu: setup ## run the tests that need an NVIDIA GPU and TensorRT; fails if 
 	$(GO) test -timeout 60m -tags gpu -count=1 -run '^TestGPU' ./internal/engine
 
 check: lint gosec test ## lint, gosec, all tests, and the race detector where goroutines meet
-	$(GO) test -race -timeout 40m ./internal/store ./internal/pipeline ./internal/proc ./internal/tensor ./internal/cli
+	$(GO) test -race -timeout 40m ./internal/store ./internal/pipeline ./internal/proc ./internal/tensor ./internal/cli \
+	  ./internal/ort ./internal/dataset ./internal/calibration ./internal/worker ./internal/github ./internal/provenance ./internal/triton/load ./internal/triton/registry
 
 lint: ## gofumpt, go vet, staticcheck, actionlint
 	@bad=$$($(TOOLS) gofumpt -l $$(git ls-files '*.go' | grep -v '\.pb\.go$$')); test -z "$$bad" || { echo "gofumpt: $$bad"; exit 1; }
@@ -81,14 +82,14 @@ bench: setup ## measure against the peers, in one run, as ratios; writes docs/ve
 	test -d $(BENCH_DIR)/calibrate || $$($(BIN) env path bench) bench/calibrate_models.py $(BENCH_DIR)/calibrate
 	$(GO) run ./bench/calibrate -python $$($(BIN) env path bench) -data $(BENCH_DIR)/calibrate -json docs/verification/bench-calibrate.json
 
-faults: build ## kill runs at random moments and every failpoint, fill the disk, with real torch; counts go to docs/verification/faults.json
-	TRTSHIP_RECORD_FAULTS=1 $(GO) test -timeout 120m -count=1 -tags faults -v ./internal/pipeline ./internal/store
+# The packages whose tests count faults or hold field failures.
+FAULT_PACKAGES = $$(grep -rlE 'HoldsCase\(|RecordFaults\(|BreakReplies\(|NewFaults\(' --include='*_test.go' internal stages report | xargs -n1 dirname | sort -u | grep -v '^internal/testkit$$' | sed 's|^|./|')
+faults: build ## kill runs at random moments and every failpoint, fill the disk, break replies and children, with real torch; counts go to docs/verification/faults.json
+	$(loopback)
+	TRTSHIP_RECORD_FAULTS=1 $(GO) test -timeout 120m -count=1 -tags faults -v $(FAULT_PACKAGES)
 
-fuzz: ## fuzz every parser for FUZZTIME
-	@grep -rlE '^func Fuzz' --include='*_test.go' . | while read -r f; do \
-	  for name in $$(grep -oE '^func Fuzz[A-Za-z0-9_]*' $$f | cut -c6-); do \
-	    echo "$$name in $$(dirname $$f)"; $(GO) test -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x ./$$(dirname $$f); \
-	  done; done
+fuzz: ## fuzz each target 200,000 times (5,000 with ONNX Runtime) and let it find planted bugs; counts go to docs/verification/faults.json
+	$(GO) run ./internal/testkit/fuzz -record $(FUZZ_FLAGS)
 
 cover: ## open the coverage of the last `make test` by line
 	$(GO) tool cover -html=coverage/profile

@@ -76,7 +76,9 @@ func verification(t *testing.T) string {
 	for _, c := range never {
 		row(c)
 	}
-	row(faults(t, filepath.Join(dir, "faults.json")))
+	for _, c := range faults(t, filepath.Join(dir, "faults.json")) {
+		row(c)
+	}
 	row(act(t, filepath.Join(dir, "ci.json")))
 	for _, c := range benches(t, dir) {
 		row(c)
@@ -177,21 +179,20 @@ func evidenceLink(path string) string {
 	return fmt.Sprintf("[%s](docs/verification/%s)", filepath.Base(path), filepath.Base(path))
 }
 
-// faults makes a row of docs/verification/faults.json.
-func faults(t *testing.T, path string) claim {
+// faults makes the rows of docs/verification/faults.json.
+func faults(t *testing.T, path string) []claim {
 	t.Helper()
-	const area = "kill, full disk, failing file operations at every step"
-	var doc struct{ Totals map[string]int64 }
+	const area = "faults: kill, full disk, failing file operations, broken replies, children that die"
+	var doc struct{ Summary testkit.FaultSummary }
 	if !readEvidence(t, path, &doc) {
-		return claim{area, "not verified", "run `make faults`"}
+		return []claim{{area, "not verified", "run `make faults`"}}
 	}
-	tried := int64(0)
-	for kind, n := range doc.Totals {
-		if kind != "failures" {
-			tried += n
-		}
+	s, link := doc.Summary, evidenceLink(path)
+	return []claim{
+		{area, fmt.Sprintf("%d faults tried, %d failures", s.Faults, s.FaultFailures), link},
+		{"field failures in testdata/cases", fmt.Sprintf("the right value is tested for %s", s.Cases), link},
+		{"fuzzing", fmt.Sprintf("%d executions of %d targets, %d failures; %s planted bugs found", s.FuzzExecutions, s.FuzzTargets, s.FuzzFailures, s.PlantedBugs), link},
 	}
-	return claim{area, fmt.Sprintf("%d faults tried, %d failures", tried, doc.Totals["failures"]), evidenceLink(path)}
 }
 
 // act makes a row of docs/verification/ci.json.

@@ -48,11 +48,12 @@ type faultsFile struct {
 // FaultSummary is what the document says on the whole.
 type FaultSummary struct {
 	Faults         int64  `json:"faults"`
+	FaultFailures  int64  `json:"fault_failures"`
 	Cases          string `json:"cases"`        // "33 of 33": folders of testdata/cases with a test of the right value that passed
-	PlantedBugs    string `json:"planted_bugs"` // "20 of 20 found"
+	PlantedBugs    string `json:"planted_bugs"` // "20 of 20"
 	FuzzTargets    int64  `json:"fuzz_targets"`
 	FuzzExecutions int64  `json:"fuzz_executions"`
-	Failures       int64  `json:"failures"`
+	FuzzFailures   int64  `json:"fuzz_failures"`
 }
 
 // packageDir is where go test started this binary, below the module's folder.
@@ -149,7 +150,6 @@ func (doc *faultsFile) merge(root string, rows []FaultRow) error {
 	doc.Rows, doc.Totals, doc.Summary = rows, map[string]int64{}, FaultSummary{}
 	held, planted, found := map[string]bool{}, int64(0), int64(0)
 	for _, r := range rows {
-		doc.Summary.Failures += r.Failures
 		switch r.Kind {
 		case KindCase:
 			was, seen := held[r.About]
@@ -157,6 +157,7 @@ func (doc *faultsFile) merge(root string, rows []FaultRow) error {
 		case KindFuzz:
 			doc.Summary.FuzzTargets++
 			doc.Summary.FuzzExecutions += r.Tried
+			doc.Summary.FuzzFailures += r.Failures
 		case KindPlanted:
 			planted++
 			if r.Failures == 0 {
@@ -165,6 +166,7 @@ func (doc *faultsFile) merge(root string, rows []FaultRow) error {
 		default:
 			doc.Totals[r.Kind] += r.Tried
 			doc.Summary.Faults += r.Tried
+			doc.Summary.FaultFailures += r.Failures
 		}
 	}
 	right := 0
@@ -174,7 +176,7 @@ func (doc *faultsFile) merge(root string, rows []FaultRow) error {
 		}
 	}
 	doc.Summary.Cases = fmt.Sprintf("%d of %d", right, len(cases))
-	doc.Summary.PlantedBugs = fmt.Sprintf("%d of %d found", found, planted)
+	doc.Summary.PlantedBugs = fmt.Sprintf("%d of %d", found, planted)
 	return nil
 }
 

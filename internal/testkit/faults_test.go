@@ -100,7 +100,7 @@ func TestRowsAreReplacedAndKept(t *testing.T) {
 		{Kind: "kill", Package: "a", Test: "TestOne", Tried: 3, Failures: 1},
 		{Kind: "kill", Package: "a", Test: "TestOne", Tried: 5},
 		{Kind: "kill", Package: "a", Test: "TestGone", Tried: 90},
-		{Kind: "slow", Package: "a", Test: "TestOne/sub", Tried: 7},
+		{Kind: "slow", Package: "a", Test: "TestOne/sub", Tried: 7, Failures: 2},
 		{Kind: testkit.KindCase, Package: "a", Test: "TestOne", About: "c01", Tried: 1},
 		{Kind: testkit.KindCase, Package: "a", Test: "TestOne", About: "c02", Tried: 1, Failures: 1},
 		{Kind: testkit.KindCase, Package: "a", Test: "FuzzX", About: "c02", Tried: 1},
@@ -124,7 +124,7 @@ func TestRowsAreReplacedAndKept(t *testing.T) {
 	if err := json.Unmarshal(b, &got); err != nil {
 		t.Fatal(err)
 	}
-	want := testkit.FaultSummary{Faults: 12, Cases: "1 of 2", PlantedBugs: "1 of 2 found", FuzzTargets: 1, FuzzExecutions: 1000, Failures: 2}
+	want := testkit.FaultSummary{Faults: 12, FaultFailures: 2, Cases: "1 of 2", PlantedBugs: "1 of 2", FuzzTargets: 1, FuzzExecutions: 1000}
 	if d := cmp.Diff(want, got.Summary); d != "" {
 		t.Error(d)
 	}
