@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -188,7 +189,7 @@ func (s *step) gpuTools(ctx context.Context) benchmark.GPUTools {
 	t := s.session.tools(ctx)
 	return benchmark.GPUTools{
 		Start: func(ctx context.Context, log io.Writer, progress func(done, total int64, label string)) (benchmark.Child, error) {
-			w, err := s.child(ctx, log, progress)
+			w, err := s.child(ctx, 1, log, progress)
 			if err != nil {
 				return nil, err // no interface around a nil child
 			}
@@ -198,12 +199,14 @@ func (s *step) gpuTools(ctx context.Context) benchmark.GPUTools {
 	}
 }
 
-// child starts a Python child that sees the GPU.
-func (s *step) child(ctx context.Context, log io.Writer, progress func(done, total int64, label string)) (*worker.Worker, error) {
+// child starts a Python child that sees the GPU, for as long as so many builds
+// and the measurement of their engines may take.
+func (s *step) child(ctx context.Context, builds int, log io.Writer, progress func(done, total int64, label string)) (*worker.Worker, error) {
 	t := s.session.tools(ctx)
 	return worker.Start(ctx, worker.Options{
 		Python: t.Python, Subject: s.session.cfg.Model.Name, CUDA: true, Log: log, Progress: progress, Env: t.GPUEnv,
-		Path: []string{s.session.cfg.Dir},
+		Path:    []string{s.session.cfg.Dir},
+		Timeout: time.Duration(builds*(s.session.cfg.TensorRT.BuildTimeoutS+4*s.session.cfg.Benchmark.MaxSeconds)) * time.Second,
 	})
 }
 
@@ -245,7 +248,7 @@ func (a *app) benchmarkAB(ctx context.Context, args []string, o engine.Alternati
 	}
 	defer os.RemoveAll(scratch)
 	watch := a.observer()
-	child, err := s.child(ctx, io.Discard, func(done, total int64, label string) { watch.StageProgress("benchmark", done, total, label) })
+	child, err := s.child(ctx, 2, io.Discard, func(done, total int64, label string) { watch.StageProgress("benchmark", done, total, label) })
 	if err != nil {
 		return err
 	}

@@ -141,6 +141,10 @@ func feedsOf(ref *validation.Reference, point string) ([][]tensor.Named, error) 
 	return nil, failure.New(failure.Usage, "there is no point %q", point).WithHint("choose one of: %s", strings.Join(names, ", "))
 }
 
+// mostBuilds bounds the time of a search's child: locate.Limit of a graph of
+// half a million nodes.
+const mostBuilds = 42
+
 // search sets up the conversion and the two runners.
 func (s *step) search(ctx context.Context, o locateOptions, dtype tensor.DType, scratch string) (locate.Options, func(), error) {
 	lib, err := s.session.machine.ORT(ctx)
@@ -165,7 +169,7 @@ func (s *step) search(ctx context.Context, o locateOptions, dtype tensor.DType, 
 	if o.onCPU {
 		return search, func() {}, nil
 	}
-	child, err := s.child(ctx, io.Discard, nil)
+	child, err := s.child(ctx, mostBuilds, io.Discard, nil)
 	if err != nil {
 		return search, nil, err
 	}

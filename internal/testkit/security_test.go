@@ -186,3 +186,66 @@ func TestPackagesWithGoroutinesOrProcessesLookForLeaks(t *testing.T) {
 }
 
 func TestMain(m *testing.M) { Main(m) }
+
+// limited is what a composite literal of options for a child must set.
+var limited = map[string][]string{
+	"ort.Options":    {"MemoryMB"},
+	"worker.Options": {"Timeout"},
+	"server.Options": {"ReadyTimeout"},
+}
+
+// TestOptionsOfChildrenSetTheirLimits demands the limits wherever the program
+// writes down the options of a child.
+func TestOptionsOfChildrenSetTheirLimits(t *testing.T) {
+	found := map[string]int{}
+	eachGoFile(t, func(name string, text []byte) {
+		dir := path.Dir(name)
+		if strings.HasSuffix(name, "_test.go") || forTests(dir) || strings.HasPrefix(dir, "bench") {
+			return
+		}
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, name, text, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			lit, ok := n.(*ast.CompositeLit)
+			if !ok || len(lit.Elts) == 0 {
+				return true
+			}
+			sel, ok := lit.Type.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			x, ok := sel.X.(*ast.Ident)
+			if !ok {
+				return true
+			}
+			kind := x.Name + "." + sel.Sel.Name
+			for _, field := range limited[kind] {
+				found[kind]++
+				if !sets(lit, field) {
+					t.Errorf("%s: %s without %s", fset.Position(lit.Pos()), kind, field)
+				}
+			}
+			return true
+		})
+	})
+	for kind := range limited {
+		if found[kind] == 0 {
+			t.Errorf("nobody writes down %s; is the pattern broken?", kind)
+		}
+	}
+}
+
+// sets reports whether a literal names a field.
+func sets(lit *ast.CompositeLit, field string) bool {
+	for _, e := range lit.Elts {
+		if kv, ok := e.(*ast.KeyValueExpr); ok {
+			if id, ok := kv.Key.(*ast.Ident); ok && id.Name == field {
+				return true
+			}
+		}
+	}
+	return false
+}
