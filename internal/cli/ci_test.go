@@ -141,7 +141,7 @@ func TestABreachOfTheModelIsShownAtItsChangedLines(t *testing.T) {
 	for _, c := range []struct{ file, want string }{
 		{"digits/model.py", "::error endLine=4,file=digits/model.py,line=3,title=validate/within-tolerance"},
 		{"digits/layers.py", "::error endLine=4,file=digits/layers.py,line=3,title=validate/within-tolerance"}, // only the run knows that it is imported
-		{"digits/train.py", "::error file=digits/trtship.yaml,line="},                                   // it lies beside the model, and is none of it
+		{"digits/train.py", "::error file=digits/trtship.yaml,line="},                                          // it lies beside the model, and is none of it
 	} {
 		api.Files = map[int][]githubtest.File{3: {{Name: c.file, Status: "modified", Patch: "@@ -2,2 +2,4 @@\n a\n+b\n+c\n d"}}}
 		code, stdout, stderr := invoke(t, env, "action")

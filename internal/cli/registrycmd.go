@@ -5,11 +5,13 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"oras.land/oras-go/v2/registry/remote/credentials"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/github"
 	"github.com/trtship/trtship/internal/provenance"
 	"github.com/trtship/trtship/internal/triton"
 	"github.com/trtship/trtship/internal/triton/registry"
@@ -22,14 +24,22 @@ func newPublishCmd(a *app) *cobra.Command {
 		Use:   "publish REPOSITORY REFERENCE",
 		Short: "Put a model into an OCI registry or layout",
 		Long: `publish puts one model of a repository, with all its versions and its manifest, at REFERENCE:
-HOST/NAME:TAG in a registry, or oci:FOLDER:TAG on disk. Every file is held to the manifest before.
+HOST/NAME:TAG in a registry, oci:FOLDER:TAG on disk, or release:TAG (release:OWNER/NAME@TAG) for the
+files of a GitHub release, which must be there: MODEL-model-repository.tar.gz and its .sha256. Every
+file is held to the manifest before. What is released is never replaced; equal bytes are left alone,
+and an upload that broke off is made again. GitHub takes files below 2 GiB, with GITHUB_TOKEN.
 The statement of provenance of the run that made the model goes with it, as what refers to it: that
 of the run's folder, or the trtship-provenance.json that a pulled model has, or --provenance.
 Registry passwords are those of docker login.`,
-		Example: "  trtship publish model_repository ghcr.io/team/digits:v1\n  trtship publish model_repository oci:layout:v1",
+		Example: "  trtship publish model_repository ghcr.io/team/digits:v1\n  trtship publish model_repository oci:layout:v1\n  trtship publish model_repository release:team/digits@v1",
 		GroupID: "serving",
 		Args:    positional(2, 2),
-		RunE:    func(cmd *cobra.Command, args []string) error { return a.publish(cmd.Context(), args, f) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if strings.HasPrefix(args[1], github.ReleasePrefix) {
+				return a.publishRelease(cmd.Context(), args, f)
+			}
+			return a.publish(cmd.Context(), args, f)
+		},
 	}
 	c.Flags().StringVar(&f.model, "model", "", "`name` of the model, if the repository holds several")
 	c.Flags().StringVar(&f.provenance, "provenance", "", "in-toto statement (`file`) to publish with the model; it must speak of every file")
@@ -38,21 +48,26 @@ Registry passwords are those of docker login.`,
 }
 
 func newPullCmd(a *app) *cobra.Command {
-	var output string
+	var output, model string
 	var verify, plain bool
 	c := &cobra.Command{
 		Use:   "pull REFERENCE -o REPOSITORY",
 		Short: "Bring a published model into a model repository",
 		Long: `pull writes the model at REFERENCE into the repository, every file held to its digest. With --verify it
 is held to the manifest that was packaged with it, too, and to the statement of provenance that
-refers to it, which then lies beside the manifest as trtship-provenance.json. A model that is there is never overwritten.`,
+refers to it, which then lies beside the manifest as trtship-provenance.json. A model that is there is never overwritten.
+A release's file (release:OWNER/NAME@TAG) is held to its .sha256, and always to the model's manifest.`,
 		GroupID: "serving",
 		Args:    positional(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if strings.HasPrefix(args[0], github.ReleasePrefix) {
+				return a.pullRelease(cmd.Context(), args[0], output, model)
+			}
 			return a.pull(cmd.Context(), args[0], output, verify, plain)
 		},
 	}
 	c.Flags().StringVarP(&output, "output", "o", "", "model repository to write to (`folder`)")
+	c.Flags().StringVar(&model, "model", "", "`name` of the model, if a release has several")
 	c.Flags().BoolVar(&verify, "verify", false, "hold the model to its own manifest")
 	c.Flags().BoolVar(&plain, "plain-http", false, "talk to the registry without TLS")
 	return c

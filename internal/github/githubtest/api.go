@@ -83,6 +83,12 @@ type API struct {
 	MergeBases map[string]string   // "base...head" to commit
 	Runs       map[int64]Run
 	Artifacts  []Artifact
+	Releases   []*Release
+	// BreakUploads is how many uploads to a release break off, which leaves a
+	// file that is not whole.
+	BreakUploads int
+	// Public serves reading requests that have no token, too.
+	Public     bool
 	Seen       []Request
 	Violations []string
 	next       int64
@@ -153,19 +159,24 @@ func (a *API) contract(r *http.Request) {
 		a.Violations = append(a.Violations, r.Method+" "+r.URL.Path+": "+fmt.Sprintf(format, args...))
 	}
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if r.Header.Get("Authorization") == "" && a.Public && r.Method == http.MethodGet {
+		ok, token = true, a.Token
+	}
+	upload := strings.HasPrefix(r.URL.Path, "/uploads/")
+	bytes := strings.Contains(r.URL.Path, "/releases/assets/") && r.Header.Get("Accept") == "application/octet-stream"
 	if !ok || token == "" || a.Token != "" && token != a.Token {
 		bad("Authorization is not the bearer token")
 	}
 	if r.Header.Get("User-Agent") == "" {
 		bad("there is no User-Agent")
 	}
-	if !strings.HasPrefix(r.Header.Get("Accept"), "application/vnd.github") {
+	if !bytes && !strings.HasPrefix(r.Header.Get("Accept"), "application/vnd.github") {
 		bad("Accept is %q", r.Header.Get("Accept"))
 	}
 	if r.Header.Get("X-GitHub-Api-Version") == "" {
 		bad("there is no X-GitHub-Api-Version")
 	}
-	if r.Method != http.MethodGet && !strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") {
+	if !upload && r.Method != http.MethodGet && r.Method != http.MethodDelete && !strings.HasPrefix(r.Header.Get("Content-Type"), "application/json") {
 		bad("Content-Type is %q", r.Header.Get("Content-Type"))
 	}
 	if s := r.URL.Query().Get("per_page"); s != "" {
@@ -176,6 +187,10 @@ func (a *API) contract(r *http.Request) {
 }
 
 func (a *API) route(w http.ResponseWriter, r *http.Request) {
+	if rest, ok := strings.CutPrefix(r.URL.Path, "/uploads/repos/"+a.Repository+"/releases/"); ok && r.Method == http.MethodPost {
+		a.uploadAsset(w, r, int64(number(strings.TrimSuffix(rest, "/assets"))))
+		return
+	}
 	rest, ok := strings.CutPrefix(r.URL.Path, "/repos/"+a.Repository+"/")
 	if !ok {
 		a.unknown(w, r)
@@ -183,6 +198,9 @@ func (a *API) route(w http.ResponseWriter, r *http.Request) {
 	}
 	part := strings.Split(rest, "/")
 	get, post, patch := r.Method == http.MethodGet, r.Method == http.MethodPost, r.Method == http.MethodPatch
+	if part[0] == "releases" && a.releases(w, r, part) {
+		return
+	}
 	switch {
 	case len(part) == 3 && part[0] == "issues" && part[2] == "comments" && get:
 		a.listComments(w, r, number(part[1]))
@@ -462,6 +480,10 @@ func (a *API) getRun(w http.ResponseWriter, _ *http.Request, id int64) {
 func (a *API) signed(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Authorization") != "" {
 		a.Violations = append(a.Violations, "the token was sent to a signed address")
+	}
+	if rest, ok := strings.CutPrefix(r.URL.Path, "/signed/asset/"); ok {
+		a.signedAsset(w, r, int64(number(rest)))
+		return
 	}
 	id := int64(number(strings.TrimPrefix(r.URL.Path, "/signed/")))
 	for _, x := range a.Artifacts {

@@ -26,6 +26,13 @@ const mostReferrers = 64
 // referrerBytes bounds the manifest over a statement.
 const referrerBytes = 4 << 20
 
+// Statement returns the statement to publish with the model in dir: given, or
+// that which lies beside its manifest, nil if there is none. It must speak of
+// every file of the model.
+func Statement(dir string, given []byte) ([]byte, error) {
+	return provenanceOf(dir, Options{Provenance: given})
+}
+
 // provenanceOf returns the statement to publish with a model, nil if there is
 // none. It must speak of every file of the model.
 func provenanceOf(dir string, o Options) ([]byte, error) {
