@@ -28,12 +28,10 @@ var parts = []part{
 	{name: "locate", title: "the node that overflows in fp16 is found and repaired", run: locatePart},
 	{name: "change", title: "one engine against itself, and against a slower one", run: changePart},
 	model("encoder", "strong", "bench/gpucheck/encoder/trtship.yaml", allPrecisions),
-	model("encoder", "weak", "bench/gpucheck/encoder/trtship.yaml", "[fp32, fp16, bf16]"),
+	model("encoder", "weak", "bench/gpucheck/encoder/trtship.yaml", allPrecisions, "tensorrt.precision_constraints=prefer"),
 	model("resnet50", "strong", "bench/gpucheck/resnet50/trtship.yaml", allPrecisions),
-	// From a calibration cache TensorRT takes no int8 for an encoder's matrix products.
-	{name: "encoder-weak-int8", title: "a calibration cache is refused for an encoder, in words that help", run: refusedPart},
 	{name: "loop", title: "our benchmark beside an independent loop", run: loopPart},
-	model("resnet50", "weak", "bench/gpucheck/resnet50/trtship.yaml", allPrecisions),
+	model("resnet50", "weak", "bench/gpucheck/resnet50/trtship.yaml", allPrecisions, "tensorrt.precision_constraints=prefer"),
 }
 
 // model is the part that takes one model through the whole pipeline.
@@ -65,25 +63,6 @@ func model(name, typing, config, precisions string, set ...string) part {
 		return append(rows, reuseRow(full, again))
 	}
 	return p
-}
-
-// refusedPart asks for what TensorRT cannot do, and wants its reason and a way out.
-func refusedPart(ctx context.Context, e *env) []Row {
-	r, code, err := e.pipeline(ctx, "encoder", "bench/gpucheck/encoder/trtship.yaml", "--set", "target=tensorrt",
-		"--set", "tensorrt.typing=weak", "--set", "tensorrt.precisions=[int8]", "--until", "build")
-	if err != nil {
-		return broken("build", "encoder-weak int8", err)
-	}
-	e.note(r)
-	row := Row{Area: "build", Subject: "encoder-weak int8, which TensorRT refuses", Verdict: fail, Detail: fmt.Sprintf("exit code %d, and no check that says why", code)}
-	for _, s := range r.Stages {
-		for _, c := range s.Checks {
-			if c.ID == "build/engine-built" && c.Verdict == report.Fail && code == failure.Build && strings.Contains(c.Detail+c.Got, "scaling factors") && c.Hint != "" {
-				row.Verdict, row.Detail = pass, fmt.Sprintf("exit code %d; %s", code, c.Hint)
-			}
-		}
-	}
-	return []Row{row}
 }
 
 // prepare builds the engines of a model, so that its part finds them.

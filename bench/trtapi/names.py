@@ -24,7 +24,7 @@ HOLDS = {
 # Names that some releases lack, with the feature that guards their use.
 GUARDED = {
     "config.int8_calibrator": "calibrator", "config.progress_monitor": "progress_monitor", "trt.IProgressMonitor": "progress_monitor",
-    "trt.IInt8EntropyCalibrator2": "calibrator", "engine.device_memory_size": None, "engine.device_memory_size_v2": "device_memory_v2",
+    "engine.device_memory_size": None, "engine.device_memory_size_v2": "device_memory_v2",
     "trt.NetworkDefinitionCreationFlag.EXPLICIT_BATCH": "explicit_batch", "trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED": "strongly_typed",
 }
 
@@ -55,6 +55,13 @@ for name in ("trt_build.py", "trt_engine.py"):
         used += 1
         if missing(HOLDS[holder], path):
             absent.append(f"{name}: {path}")
+if trt_versions.has(tensorrt, "calibrator"):
+    import trt_build
+
+    for token, base in trt_build.CALIBRATORS.items():
+        used += 1
+        if not hasattr(tensorrt, base):
+            absent.append(f"trt_build.py: {base} of {token}")
 differ = [f for f, v in features.items() if v["table"] != v["module"]]
 print(json.dumps({"tensorrt": tensorrt.__version__, "features": features, "names_used": used, "names_absent": absent, "table_differs": differ}, indent=1))
 sys.exit(1 if absent or differ else 0)

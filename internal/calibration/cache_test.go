@@ -2,6 +2,7 @@ package calibration
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -242,4 +243,19 @@ func FuzzParseCache(f *testing.F) {
 			t.Fatal(d)
 		}
 	})
+}
+
+// TensorRT passes a cache over whose algorithm is not that of the calibrator's class.
+func TestTheBuilderHasACalibratorForEveryAlgorithmThatIsWritten(t *testing.T) {
+	source, err := os.ReadFile(filepath.Join(testkit.Root(t), "internal", "worker", "python", "trt_build.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []Method{MinMax, Percentile, Entropy, EntropyORT} {
+		token := string(TokenOf(m))
+		class := map[string]string{"EntropyCalibration2": "IInt8EntropyCalibrator2", "MinMaxCalibration": "IInt8MinMaxCalibrator"}[token]
+		if want := fmt.Sprintf("%q: %q", token, class); class == "" || !strings.Contains(string(source), want) {
+			t.Errorf("method %s writes %s: the builder's table has no %s", m, token, want)
+		}
+	}
 }

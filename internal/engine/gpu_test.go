@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -144,6 +145,7 @@ func TestGPU(t *testing.T) {
 		"precision constraints arrive":                                constraints,
 		"a broken plan is an error and not a crash":                   brokenPlan,
 		"the driver and NVML see the same devices":                    sameDevices,
+		"calibration caches of every algorithm are taken":             takenCaches,
 		"no request reads the input of the one before":                ownInput,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, w) })
@@ -180,6 +182,49 @@ func answersAsItsGraph(t *testing.T, w *worker.Worker) {
 					t.Fatalf("batch %d: y[%d,%d] = %v, want %v", batch, r, c, got, want)
 				}
 			}
+		}
+	}
+}
+
+// takenCaches builds int8 from a cache of each algorithm, and from one of another release.
+func takenCaches(t *testing.T, w *worker.Worker) {
+	path := save(t, &onnxpb.GraphProto{
+		Input: []*onnxpb.ValueInfoProto{value("x", tensor.Float32, "batch", 32, 16, 16)}, Output: []*onnxpb.ValueInfoProto{value("y", tensor.Float32, "batch", 32, 16, 16)},
+		Initializer: []*onnxpb.TensorProto{onnx.NewTensor("w", tensor.Tensor{DType: tensor.Float32, Shape: []int64{32, 32, 1, 1}, Data: floats(make([]float32, 32*32)...)})},
+		Node:        []*onnxpb.NodeProto{node("Conv", "conv", []string{"x", "w"}, "c"), node("Relu", "relu", []string{"c"}, "y")},
+	})
+	seen, err := engine.Ask(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var major, minor, patch int
+	if _, err := fmt.Sscanf(seen.TensorRT.Version, "%d.%d.%d", &major, &minor, &patch); err != nil {
+		t.Fatal(err)
+	}
+	number := major*10000 + minor*100 + patch
+	c := settings(map[string]config.ShapeRange{"x": rows(1, 8, 32, 16, 16)})
+	c.Typing, c.Constraints = "weak", "prefer"
+	for header, taken := range map[string]bool{
+		fmt.Sprintf("TRT-%d-EntropyCalibration2", number): true,
+		fmt.Sprintf("TRT-%d-MinMaxCalibration", number):   true,
+		fmt.Sprintf("TRT-%d-EntropyCalibration", number):  true,
+		"TRT-8203-EntropyCalibration2":                    false,
+		"no cache at all":                                 false,
+	} {
+		dir := t.TempDir()
+		r := engine.RequestOf(c, "int8", path, filepath.Join(dir, engine.PlanFile))
+		r.CalibrationCache = filepath.Join(dir, "calibration.cache")
+		if err := os.WriteFile(r.CalibrationCache, []byte(header+"\nx: 3c23d70a\nc: 3ca3d70a\ny: 3ca3d70a\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d, err := engine.Build(w, r)
+		switch {
+		case taken && err != nil:
+			t.Errorf("%s: %v", header, err)
+		case taken && d.LayersByPrecision()["int8"] == 0:
+			t.Errorf("%s: the layers are %v", header, d.LayersByPrecision())
+		case !taken && (err == nil || !strings.Contains(err.Error(), strings.Fields(header)[0])):
+			t.Errorf("%s: %v, want a refusal that names it", header, err)
 		}
 	}
 }

@@ -30,10 +30,6 @@ const (
 	checkPrecision = "build/precision-in-layers"
 )
 
-// noScales is TensorRT's message when no layer that it can calibrate has a scale:
-// seen of a BERT-style encoder, whose matrix products are one fused region.
-const noScales = "no scaling factors detected"
-
 // Child is a Python child that can be ended.
 type Child interface {
 	engine.Caller
@@ -205,9 +201,6 @@ func broken(id string, subject report.Subject, err error, started time.Time) ([]
 	c := report.Check{
 		ID: id, Subject: subject, Verdict: report.Fail, Want: "an engine", Got: err.Error(), Hardware: true,
 		Seconds: time.Since(started).Seconds(), Detail: details(err),
-	}
-	if strings.Contains(c.Got+c.Detail, noScales) {
-		c.Hint = "from a calibration cache TensorRT takes int8 for convolutions and what is around them, and found none here: use tensorrt.typing: strong, which puts int8 into the graph"
 	}
 	return []report.Check{c}, nil
 }

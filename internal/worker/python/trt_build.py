@@ -95,25 +95,38 @@ def make_monitor(trt, emit, cancelled):
     return Monitor()
 
 
+# The class that TensorRT wants for the algorithm in a cache's first line. With
+# another one it passes the cache over and calibrates anew.
+CALIBRATORS = {
+    "EntropyCalibration2": "IInt8EntropyCalibrator2", "EntropyCalibration": "IInt8EntropyCalibrator",
+    "MinMaxCalibration": "IInt8MinMaxCalibrator",
+}
+
+
 def make_calibrator(trt, path):
     """A calibrator that has nothing but a cache: a miss is an error, never a calibration."""
     with open(path, "rb") as f:
-        cache = f.read()
+        text = f.read()
+    header = text.split(b"\n", 1)[0].decode("ascii", "replace").strip()
+    base = CALIBRATORS.get(header.rsplit("-", 1)[-1])
+    if base is None:
+        raise BuildError(f"the calibration cache begins with {header!r}: known are {', '.join(CALIBRATORS)}")
 
-    class CacheOnly(trt.IInt8EntropyCalibrator2):
+    class CacheOnly(getattr(trt, base)):
         def __init__(self):
-            trt.IInt8EntropyCalibrator2.__init__(self)
-            self.reads = 0
+            getattr(trt, base).__init__(self)
+            self.reads, self.header, self.refused = 0, header, False
 
         def get_batch_size(self):
             return 1
 
         def get_batch(self, names):
+            self.refused = True  # TensorRT calibrates: it did not take the cache
             return None
 
         def read_calibration_cache(self):
             self.reads += 1
-            return cache
+            return text
 
         def write_calibration_cache(self, data):
             return None
@@ -275,6 +288,9 @@ def build(params, emit, cancelled=lambda: False):
     started = time.monotonic()
     plan = builder.build_serialized_network(network, config)
     seconds = time.monotonic() - started
+    if calibrator and calibrator.refused:
+        raise BuildError(
+            f"TensorRT {trt.__version__} did not take the calibration cache, which begins with {calibrator.header!r}", last_lines=list(logger.recent))
     if plan is None:
         if cancelled():
             raise BuildError("the build was cancelled")
