@@ -26,5 +26,6 @@ for p in "$tmp"/part-*; do
 done
 (cd "$dir" && sha256sum part-*/part-* | sed 's# part-[0-9]*/# #' >part-00/SHA256SUMS)
 go build -trimpath -ldflags "-s -w" -o "$dir/gpucheck" ./bench/gpucheck
+go test -c -trimpath -ldflags "-s -w" -tags gpu -o "$dir/engine.gpu.test" ./internal/engine
 cp bench/gpucheck/unpack.sh "$dir/"
 ls "$dir"
