@@ -71,6 +71,7 @@ type Server struct {
 	process *proc.Process
 	call    time.Duration // limit of one call of its clients
 	prefix  string        // of its files in /dev/shm
+	alias   string        // folder of plain names for its folders
 	stop    sync.Once
 	cancel  context.CancelFunc
 }
@@ -162,7 +163,20 @@ func launch(ctx context.Context, o Options, detached bool) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	command, prefix, err := o.command(http, grpc, metrics)
+	id := make([]byte, 4)
+	_, _ = rand.Read(id)
+	prefix := "trtship_" + hex.EncodeToString(id)
+	folder, err := o.alias(hex.EncodeToString(id))
+	if err != nil {
+		return nil, failure.New(failure.Triton, "start tritonserver: %w", err)
+	}
+	started := false
+	defer func() {
+		if !started {
+			removeAlias(folder)
+		}
+	}()
+	command, err := o.command(http, grpc, metrics, prefix)
 	if err != nil {
 		return nil, err
 	}
@@ -190,8 +204,9 @@ func launch(ctx context.Context, o Options, detached bool) (*Server, error) {
 		HTTP:    net.JoinHostPort(host, strconv.Itoa(http)),
 		GRPC:    net.JoinHostPort(host, strconv.Itoa(grpc)),
 		Metrics: net.JoinHostPort(host, strconv.Itoa(metrics)),
-		Log:     o.Log, process: p, call: o.CallTimeout, prefix: prefix, cancel: cancel,
+		Log:     o.Log, alias: folder, process: p, call: o.CallTimeout, prefix: prefix, cancel: cancel,
 	}
+	started = true
 	if err := s.await(ctx, o); err != nil {
 		s.Stop()
 		return nil, err
@@ -200,11 +215,8 @@ func launch(ctx context.Context, o Options, detached bool) (*Server, error) {
 }
 
 // command builds the command line.
-func (o Options) command(http, grpc, metrics int) (proc.Command, string, error) {
+func (o Options) command(http, grpc, metrics int, prefix string) (proc.Command, error) {
 	in := o.Installation
-	id := make([]byte, 4)
-	_, _ = rand.Read(id)
-	prefix := "trtship_" + hex.EncodeToString(id)
 	args := []string{
 		"--http-address=" + o.Address, "--grpc-address=" + o.Address, "--metrics-address=" + o.Address,
 		fmt.Sprintf("--http-port=%d", http), fmt.Sprintf("--grpc-port=%d", grpc), fmt.Sprintf("--metrics-port=%d", metrics),
@@ -233,15 +245,15 @@ func (o Options) command(http, grpc, metrics int) (proc.Command, string, error) 
 	if !in.Native {
 		dir, err := assemble(in, o.Scratch)
 		if err != nil {
-			return proc.Command{}, "", failure.New(failure.Triton, "start tritonserver: %w", err)
+			return proc.Command{}, failure.New(failure.Triton, "start tritonserver: %w", err)
 		}
 		bin, err := interpreter(in, o.Scratch)
 		if err != nil {
-			return proc.Command{}, "", failure.New(failure.Triton, "start tritonserver: %w", err)
+			return proc.Command{}, failure.New(failure.Triton, "start tritonserver: %w", err)
 		}
 		args = append(args, "--backend-directory="+dir)
 		env[2] = "PATH=" + bin + ":/usr/bin:/bin"
-		env = append(env, "PYTHONNOUSERSITE=1", "OMP_NUM_THREADS=1")
+		env = append(env, "PYTHONNOUSERSITE=1", "PYTHONUTF8=1", "OMP_NUM_THREADS=1")
 	}
 	if len(in.libs) > 0 {
 		env = append(env, "LD_LIBRARY_PATH="+strings.Join(in.libs, ":"))
@@ -255,7 +267,7 @@ func (o Options) command(http, grpc, metrics int) (proc.Command, string, error) 
 	return proc.Command{
 		Path: in.Binary, Args: append(args, o.Args...), Env: append(env, o.Env...), Dir: o.Scratch, Grace: o.Grace,
 		MemoryBytes: uint64(max(o.MemoryMB, 0)) << 20,
-	}, prefix, nil
+	}, nil
 }
 
 // await polls until the server and the models are ready.
@@ -393,6 +405,7 @@ func (s *Server) Stop() {
 		s.process.Stop()
 		s.cancel()
 		sweep(s.prefix)
+		removeAlias(s.alias)
 	})
 }
 

@@ -36,6 +36,7 @@ type State struct {
 	Metrics    string    `json:"metrics"`
 	Log        string    `json:"log,omitempty"`
 	Scratch    string    `json:"scratch,omitempty"`
+	Alias      string    `json:"alias,omitempty"` // folder of plain names for its folders
 	Repository string    `json:"repository"`
 	Control    string    `json:"control"`
 	Started    time.Time `json:"started"`
@@ -65,7 +66,7 @@ func Serve(ctx context.Context, dir, name string, o Options) (State, error) {
 	}
 	st := State{
 		Format: StateFormat, Name: name, PID: s.PID(), Began: processStart(s.PID()), Prefix: s.prefix,
-		HTTP: s.HTTP, GRPC: s.GRPC, Metrics: s.Metrics, Log: o.Log, Scratch: scratch,
+		HTTP: s.HTTP, GRPC: s.GRPC, Metrics: s.Metrics, Log: o.Log, Scratch: scratch, Alias: s.alias,
 		Repository: strings.Join(o.Repositories, string(os.PathListSeparator)), Control: o.Control, Started: time.Now().UTC().Truncate(time.Second),
 	}
 	if err := st.save(dir); err != nil {
@@ -236,6 +237,7 @@ func Stop(ctx context.Context, dir, name string, docker Docker) error {
 		}
 	}
 	sweep(st.Prefix)
+	removeAlias(st.Alias)
 	if st.Scratch != "" {
 		if err := os.RemoveAll(st.Scratch); err != nil {
 			return failure.New(failure.Artifact, "remove scratch: %w", err)
