@@ -303,6 +303,8 @@ func (a *analysis) convert(only, keep []string) (*precision.Graph, error) {
 	r := precision.Request{Precision: a.Precision, Settings: q, Scales: a.Scales, Observed: a.Observed}
 	if only != nil {
 		r.Only = precision.NewSelection("sensitivity", only)
+	} else { // the whole graph is the one that the quantize stage writes
+		r.Fallback = a.Config.TensorRT.Int8FP16Fallback && a.Config.Target != "onnxruntime"
 	}
 	return precision.Convert(a.Model, r)
 }
