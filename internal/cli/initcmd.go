@@ -65,6 +65,9 @@ func (a *app) init(file, name, kind string) error {
 
 // writeNew writes a file that must not be there yet.
 func writeNew(path string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return failure.New(failure.Artifact, "make folder: %w", err)
+	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
 		return failure.New(failure.Artifact, "write %s: it is there already: %w", path, err).WithHint("choose another path, or remove the file")

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra/doc"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 )
 
 func newManCmd(a *app) *cobra.Command {
@@ -28,7 +29,7 @@ func newManCmd(a *app) *cobra.Command {
 		if err := doc.GenManTree(root, &doc.GenManHeader{Title: "TRTSHIP", Section: "1", Source: "trtship"}, *out); err != nil {
 			return failure.New(failure.Artifact, "write manual pages: %w", err)
 		}
-		pages, err := filepath.Glob(filepath.Join(*out, "*.1"))
+		pages, err := filepath.Glob(filepath.Join(regular.Literal(*out), "*.1"))
 		if err != nil {
 			return fmt.Errorf("list manual pages: %w", err)
 		}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strconv"
 
@@ -30,6 +31,9 @@ another); a version that is there is never overwritten.`,
 }
 
 func (a *app) packageModel(ctx context.Context, args []string, output string) error {
+	if info, err := os.Stat(output); output != "" && err == nil && !info.IsDir() {
+		return failure.New(failure.Artifact, "%s is no folder; a model repository is one", output).At(output)
+	}
 	s, err := a.step(ctx, args[0])
 	if err != nil {
 		return err

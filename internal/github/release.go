@@ -18,6 +18,7 @@ import (
 	gh "github.com/google/go-github/v62/github"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/report"
 )
 
@@ -201,7 +202,7 @@ func (a *Assets) Attach(ctx context.Context, path string) (Attached, error) {
 }
 
 func hashFile(path string) (digest string, size int64, err error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return "", 0, err
 	}
@@ -262,7 +263,7 @@ func exists(err error) bool {
 }
 
 func (a *Assets) send(ctx context.Context, path string, size int64) (asset, error) {
-	f, err := os.Open(path)
+	f, err := regular.Open(path)
 	if err != nil {
 		return asset{}, err
 	}

@@ -86,7 +86,7 @@ func pythonFolders(python string) []string {
 			break // an isolated environment does not see its base's packages
 		}
 		for _, pattern := range []string{"lib/python3*/site-packages", "lib64/python3*/site-packages", "lib/python3*/dist-packages", "lib/python3/dist-packages", "local/lib/python3*/dist-packages"} {
-			found, _ := filepath.Glob(filepath.Join(prefix, pattern))
+			found, _ := filepath.Glob(filepath.Join(regular.Literal(prefix), pattern))
 			dirs = append(dirs, found...)
 		}
 	}
@@ -112,7 +112,7 @@ func sharesSystemPackages(prefix string) bool {
 // newestLibrary returns libonnxruntime.so, or the highest version of
 // libonnxruntime.so.N in a folder.
 func newestLibrary(dir string) string {
-	found, _ := filepath.Glob(filepath.Join(dir, "libonnxruntime.so*"))
+	found, _ := filepath.Glob(filepath.Join(regular.Literal(dir), "libonnxruntime.so*"))
 	if len(found) == 0 {
 		return ""
 	}

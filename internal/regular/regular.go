@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"strings"
 	"syscall"
 )
 
@@ -80,4 +81,10 @@ func ReadFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	return b.Bytes(), nil
+}
+
+// Literal returns the pattern of filepath.Glob that matches a path and nothing
+// else, for a folder whose name holds what a pattern is made of.
+func Literal(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
 }

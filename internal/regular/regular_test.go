@@ -100,3 +100,19 @@ func TestNobodyOpensWhatMayNeverEnd(t *testing.T) {
 		}
 	}
 }
+
+func TestALiteralPatternMatchesItsPathAlone(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{`a*b`, `a?b`, `a[b]c`, `a\*b`, "axb", "ab", "{x}"} {
+		if err := errors.Join(os.Mkdir(filepath.Join(root, name), 0o700), os.WriteFile(filepath.Join(root, name, "f.json"), nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{`a*b`, `a?b`, `a[b]c`, `a\*b`, "{x}"} {
+		want := filepath.Join(root, name, "f.json")
+		got, err := filepath.Glob(filepath.Join(regular.Literal(filepath.Join(root, name)), "*.json"))
+		if err != nil || len(got) != 1 || got[0] != want {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}

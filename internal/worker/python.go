@@ -70,7 +70,7 @@ func venvPackages(python string) []string {
 	if err != nil || systemSite.Match(settings) {
 		return nil
 	}
-	dirs, err := filepath.Glob(filepath.Join(root, "lib", "python3.*", "site-packages"))
+	dirs, err := filepath.Glob(filepath.Join(regular.Literal(root), "lib", "python3.*", "site-packages"))
 	if err != nil || len(dirs) != 1 {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 )
@@ -63,9 +64,12 @@ func (o *Options) alias(id string) (folder string, err error) {
 	return folder, nil
 }
 
+// aliasForm is the form of a folder's name that alias makes.
+var aliasForm = regexp.MustCompile(`^trtship-[0-9a-f]{8}$`)
+
 // removeAlias removes the links and never what they lead to.
 func removeAlias(folder string) {
-	if folder == "" || !strings.HasPrefix(filepath.Base(folder), "trtship-") {
+	if !aliasForm.MatchString(filepath.Base(folder)) {
 		return
 	}
 	entries, _ := os.ReadDir(folder)

@@ -108,7 +108,7 @@ func describe(ctx context.Context, binary string, o FindOptions) (Installation, 
 	}
 	in.python = facts
 	for _, dir := range o.SitePackages {
-		if old, _ := filepath.Glob(filepath.Join(dir, "numpy-1.*.dist-info")); len(old) > 0 {
+		if old, _ := filepath.Glob(filepath.Join(regular.Literal(dir), "numpy-1.*.dist-info")); len(old) > 0 {
 			in.overlay = append(in.overlay, dir)
 		}
 	}
@@ -116,7 +116,7 @@ func describe(ctx context.Context, binary string, o FindOptions) (Installation, 
 		in.libs = append(in.libs, facts.LibDir)
 	}
 	if _, err := os.Stat(filepath.Join(stubs, facts.Version)); err != nil {
-		have, _ := filepath.Glob(filepath.Join(stubs, "*"))
+		have, _ := filepath.Glob(filepath.Join(regular.Literal(stubs), "*"))
 		for i := range have {
 			have[i] = filepath.Base(have[i])
 		}
@@ -149,7 +149,7 @@ func askPython(ctx context.Context, python string) (pythonFacts, error) {
 var serverReleases = map[string]string{"0.7.0": "2.51.0"}
 
 func wheelVersion(site string) string {
-	dirs, _ := filepath.Glob(filepath.Join(site, "nvidia_pytriton-*.dist-info"))
+	dirs, _ := filepath.Glob(filepath.Join(regular.Literal(site), "nvidia_pytriton-*.dist-info"))
 	for _, d := range dirs {
 		v := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(d), "nvidia_pytriton-"), ".dist-info")
 		return serverReleases[v]

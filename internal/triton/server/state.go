@@ -8,12 +8,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/internal/triton/kserve"
 	"github.com/trtship/trtship/internal/triton/tritonpb"
 )
@@ -48,7 +50,7 @@ func Serve(ctx context.Context, dir, name string, o Options) (State, error) {
 	if err := checkFree(ctx, dir, name); err != nil {
 		return State{}, err
 	}
-	scratch := filepath.Join(dir, name+".scratch")
+	scratch := scratchOf(dir, name)
 	if err := os.RemoveAll(scratch); err != nil {
 		return State{}, failure.New(failure.Artifact, "clear scratch: %w", err)
 	}
@@ -76,6 +78,12 @@ func Serve(ctx context.Context, dir, name string, o Options) (State, error) {
 	}
 	return st, nil
 }
+
+// scratchOf is the folder of what a server that outlives us needs.
+func scratchOf(dir, name string) string { return filepath.Join(dir, name+".scratch") }
+
+// prefixForm is the form of a prefix that launch makes.
+var prefixForm = regexp.MustCompile(`^trtship_[0-9a-f]{8}$`)
 
 // checkFree refuses a name whose server runs.
 func checkFree(ctx context.Context, dir, name string) error {
@@ -114,7 +122,7 @@ func (s State) save(dir string) error {
 // Lookup reads the record of one server.
 func Lookup(dir, name string) (State, error) {
 	var st State
-	b, err := os.ReadFile(filepath.Join(dir, name+".json"))
+	b, err := regular.ReadFile(filepath.Join(dir, name+".json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return st, failure.New(failure.Triton, "no server for %s was started here", name).WithHint("`trtship serve` starts one")
 	}
@@ -132,7 +140,7 @@ func Lookup(dir, name string) (State, error) {
 
 // Recorded lists the servers that are recorded in dir, by name.
 func Recorded(dir string) ([]State, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	files, err := filepath.Glob(filepath.Join(regular.Literal(dir), "*.json"))
 	if err != nil {
 		return nil, err
 	}
@@ -236,12 +244,12 @@ func Stop(ctx context.Context, dir, name string, docker Docker) error {
 			return err
 		}
 	}
-	sweep(st.Prefix)
+	if prefixForm.MatchString(st.Prefix) { // a record that was tampered with removes nothing else
+		sweep(st.Prefix)
+	}
 	removeAlias(st.Alias)
-	if st.Scratch != "" {
-		if err := os.RemoveAll(st.Scratch); err != nil {
-			return failure.New(failure.Artifact, "remove scratch: %w", err)
-		}
+	if err := os.RemoveAll(scratchOf(dir, name)); err != nil {
+		return failure.New(failure.Artifact, "remove scratch: %w", err)
 	}
 	if err := os.Remove(filepath.Join(dir, name+".json")); err != nil {
 		return failure.New(failure.Artifact, "forget the server: %w", err)

@@ -156,3 +156,34 @@ func TestAStartThatIsCutOffLeavesNothing(t *testing.T) {
 		}
 	}
 }
+
+func TestARecordThatWasTamperedWithRemovesNothingElse(t *testing.T) {
+	dir, precious := t.TempDir(), t.TempDir()
+	file := filepath.Join(precious, "file")
+	link := filepath.Join(precious, "trtship-zz")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(file, link)); err != nil {
+		t.Fatal(err)
+	}
+	shm, err := os.CreateTemp("/dev/shm", "precious-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = shm.Close()
+	defer func() { _ = os.Remove(shm.Name()) }()
+	record := server.State{Format: server.StateFormat, Name: "m", PID: 1, Began: "0", HTTP: "127.0.0.1:1", Scratch: precious, Prefix: "precious-", Alias: precious}
+	b, err := json.Marshal(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "m.json"), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Stop(t.Context(), dir, "m", nil); err != nil {
+		t.Error(err)
+	}
+	for _, f := range []string{file, link, shm.Name()} {
+		if _, err := os.Lstat(f); err != nil {
+			t.Errorf("gone: %v", err)
+		}
+	}
+}
