@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"regexp"
+	"strings"
 	"syscall"
 )
 
@@ -104,9 +106,35 @@ func decode(b []byte, v any) error {
 		return fmt.Errorf("%s: not JSON: %w", place(b, e.Offset), err)
 	}
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return fmt.Errorf("%s: %s is a JSON %s, want %s", place(b, e.Offset), e.Field, e.Value, e.Type)
+		field := e.Field
+		if field == "" {
+			field = "the document"
+		}
+		if n, ok := strings.CutPrefix(e.Value, "number "); ok {
+			return fmt.Errorf("%s: %s is %s, which is no number that fits", place(b, e.Offset), field, n)
+		}
+		return fmt.Errorf("%s: %s is a JSON %s, want %s", place(b, e.Offset), field, e.Value, jsonKind(e.Type))
 	}
 	return err
+}
+
+// jsonKind names a type as JSON does.
+func jsonKind(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return jsonKind(t.Elem())
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	case reflect.Slice, reflect.Array:
+		return "an array"
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
+	}
+	return "a whole number"
 }
 
 // place turns a byte offset into "line 3, column 5".

@@ -115,7 +115,7 @@ func TestWhatIsNoReportIsRefusedWithItsReason(t *testing.T) {
 		"another JSON file":           {`{"name": "x"}`, "this is not a trtship report"},
 		"an array":                    {`[]`, "is a JSON array"},
 		"a later format":              {full(func(m map[string]any) { m["format"] = "trtship-report/2" }), `format is "trtship-report/2", this program reads "trtship-report/1"`},
-		"a number as text":            {full(func(m map[string]any) { m["exit_code"] = "0" }), "exit_code is a JSON string, want int"},
+		"a number as text":            {full(func(m map[string]any) { m["exit_code"] = "0" }), "exit_code is a JSON string, want a whole number"},
 		"a verdict that nobody knows": {full(func(m map[string]any) { m["verdict"] = "fine" }), `verdict "fine" is none of`},
 		"a stage's verdict":           {full(func(m map[string]any) { stage(m, 1)["verdict"] = "ok" }), `stage export: verdict "ok" is none of`},
 		"a check's verdict": {full(func(m map[string]any) {

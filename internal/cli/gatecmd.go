@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -52,12 +53,20 @@ what did not run or is inconclusive.`,
 }
 
 func (a *app) gate(which string, f gateFlags) error {
-	if f.confidence <= 0 || f.confidence >= 1 {
+	if !(f.confidence > 0 && f.confidence < 1) { // so that NaN is refused, too
 		return failure.New(failure.Usage, "--confidence %g is not between 0 and 1", f.confidence)
+	}
+	for _, p := range slices.Concat(f.vanished, f.junit, f.allow) {
+		if _, err := filepath.Match(p, ""); err != nil {
+			return failure.New(failure.Usage, "%q is no pattern: %w", p, err).WithHint(`write \[ for a bracket`)
+		}
 	}
 	head, err := a.readReport(which)
 	if err != nil {
 		return err
+	}
+	if f.until != "" && !slices.ContainsFunc(head.Stages, func(s report.Stage) bool { return s.Name == f.until }) {
+		return failure.New(failure.Usage, "--until: the report has no stage %q", f.until).WithHint("`trtship run --help` lists the stages")
 	}
 	o := gate.Options{Until: f.until, RequireBaseline: f.require || f.baseline != "", AllowVanished: f.vanished, Confidence: f.confidence}
 	var base *report.Report
@@ -96,7 +105,7 @@ func (a *app) readReport(which string) (*report.Report, error) {
 	}
 	r, err := report.Read(path)
 	if err != nil {
-		return nil, failure.New(failure.Artifact, "read report: %w", err)
+		return nil, failure.New(failure.Artifact, "%w", err).WithHint("give a report.json as `trtship run` wrote it, a run's folder or its id")
 	}
 	return r, nil
 }

@@ -91,6 +91,9 @@ func (a *app) findReport(which string) (string, error) {
 			return which, nil
 		}
 	}
+	if strings.ContainsRune(which, filepath.Separator) || filepath.Ext(which) == ".json" {
+		return "", failure.New(failure.Artifact, "there is no report at %s", which).WithHint("give a report.json as `trtship run` wrote it, a run's folder or its id")
+	}
 	dir, err := a.findRun(which)
 	if err != nil {
 		return "", err

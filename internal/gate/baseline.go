@@ -12,7 +12,7 @@ import (
 const cpuDevice = "cpu"
 
 // Differences says by name why the speeds of two reports must not be compared;
-// nothing means that they may. GPUs, driver and TensorRT count where a GPU was
+// nothing means that they may. Another model is another thing altogether. GPUs, driver and TensorRT count where a GPU was
 // measured, processor and ONNX Runtime where a processor was.
 func Differences(base, head *report.Report) []string {
 	var out []string
@@ -21,6 +21,7 @@ func Differences(base, head *report.Report) []string {
 			out = append(out, fmt.Sprintf("%s: %s then, %s now", what, orNone(then), orNone(now)))
 		}
 	}
+	differ("model", base.Model.Name, head.Model.Name)
 	gpu, cpu := devices(base.Benchmark)
 	headGPU, headCPU := devices(head.Benchmark)
 	b, h := base.Environment, head.Environment
@@ -86,7 +87,7 @@ func orNone(s string) string {
 // vanished fails every stage, compared output and measurement that the
 // baseline has and this report has not.
 func (j *judge) vanished() {
-	if j.base == nil {
+	if j.base == nil || j.base.Model.Name != j.head.Model.Name {
 		return
 	}
 	stages := map[string]report.Verdict{}

@@ -197,6 +197,9 @@ func (j *judge) baseline() {
 			ID: "gate/baseline", Verdict: report.Skip, Want: "the same machine and tools", Got: strings.Join(b.Differences, "; "),
 			Hint: "compare with a run of the same GPU, driver and TensorRT",
 		}
+		if j.base.Model.Name != j.head.Model.Name {
+			c.Want, c.Hint = "a baseline of the same model", "give the report of a run of this model"
+		}
 		if j.o.RequireBaseline {
 			c.Verdict = report.Missing
 		}

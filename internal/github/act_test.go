@@ -209,7 +209,7 @@ func (b *bench) run(t *testing.T, workflow, head, repo, artifacts string, docker
 	write(t, event, string(text))
 	args := []string{
 		"pull_request", "-W", workflow, "-e", event, "--pull=false", "-s", "GITHUB_TOKEN=act-token", "--env", "GITHUB_API_URL=" + b.apiURL, "--env", "GITHUB_REPOSITORY=owner/model",
-		"--artifact-server-path", artifacts, "--artifact-server-addr", "127.0.0.1", "--artifact-server-port", freePort(t), "--env", "GITHUB_RUN_ID=4242",
+		"--artifact-server-path", artifacts, "--artifact-server-addr", "127.0.0.1", "--artifact-server-port", freePort(t), "--cache-server-addr", "127.0.0.1", "--env", "GITHUB_RUN_ID=4242",
 	}
 	env := []string{"XDG_CACHE_HOME=" + cacheDir(t), "CI="}
 	if docker {
@@ -561,7 +561,13 @@ func (b *bench) importImage(name string, changes, tarArgs []string) error {
 	if err != nil {
 		return err
 	}
+	packed := make(chan struct{})
+	defer func() { // also where docker ended before it read all
+		_ = r.Close()
+		<-packed
+	}()
 	go func() {
+		defer close(packed)
 		w.CloseWithError(proc.Run(b.ctx, proc.Command{Path: tarPath, Args: append([]string{"-c"}, tarArgs...), Env: []string{"PATH=/usr/bin:/bin", "LC_ALL=C.UTF-8"}, Stdout: w}))
 	}()
 	args := []string{"import"}

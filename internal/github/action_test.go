@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/trtship/trtship/internal/failure"
@@ -440,5 +441,18 @@ func TestFilesAreHandedBack(t *testing.T) {
 	}
 	if got := owner(t, filepath.Join(s.dir, ".trtship", "store", "engine", "model.plan")); got != "1234:2345" {
 		t.Errorf("after a failure: %s", got)
+	}
+}
+
+func TestFilesOfTheRunnerThatWouldBeWaitedFor(t *testing.T) {
+	s := newStep(t, reporttest.Full())
+	for _, name := range []string{"GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"} {
+		if err := syscall.Mkfifo(s.env[name], 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	code, err := s.run(t)
+	if err != nil || code != 0 || strings.Count(s.out.String(), "::warning::") != 2 {
+		t.Errorf("code %d, %v, %s", code, err, s.out.String())
 	}
 }

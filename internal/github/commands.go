@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"unicode"
 	"unicode/utf8"
 
@@ -215,9 +216,14 @@ func WriteSummary(path string, render func(limit int) string) error {
 }
 
 func appendFile(path, text string) error {
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	// A pipe without a reader would be waited for.
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY|syscall.O_NONBLOCK, 0o644)
 	if err != nil {
 		return err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		_ = f.Close()
+		return errors.Join(err, fmt.Errorf("%s is no regular file", path))
 	}
 	if _, err := f.WriteString(text); err != nil {
 		_ = f.Close()

@@ -2,6 +2,7 @@ package github
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -105,7 +106,10 @@ func decodeEvent(e Env, b []byte) (Event, error) {
 	var p payload
 	if len(bytes.TrimSpace(b)) > 0 {
 		if err := json.Unmarshal(b, &p); err != nil {
-			return Event{}, fmt.Errorf("read event %s: %w", e.EventPath, err)
+			if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+				return Event{}, fmt.Errorf("read event %s: %s is a JSON %s, which is none of GitHub's events", e.EventPath, cmp.Or(strings.TrimPrefix(t.Field, "."), "it"), t.Value)
+			}
+			return Event{}, fmt.Errorf("read event %s: it is not JSON: %w", e.EventPath, err)
 		}
 	}
 	return p.event(e), nil
@@ -172,6 +176,10 @@ func (ev Event) Refusal(workspace, sha, approval string) (why, hint string) {
 			return fmt.Sprintf("pull_request_target runs with a write token, and the workspace holds %s, which is not the base branch's commit %s", orUnknown(head), orUnknown(sha)),
 				"use `on: pull_request` for the run, and post its report from a second workflow `on: workflow_run` with `trtship comment --from report.json` (examples/workflows/fork-run.yml and fork-comment.yml)"
 		}
+	}
+	if approval != "" && ev.Number == 0 && strings.HasPrefix(ev.Name, "pull_request") {
+		return "the event does not say whose code this is, and approval-label is set",
+			"the step needs GITHUB_EVENT_PATH as the runner sets it, with the pull request in it"
 	}
 	if approval == "" || !ev.Fork || ev.Number == 0 {
 		return "", ""

@@ -165,3 +165,24 @@ func TestAForkNeedsAFreshApproval(t *testing.T) {
 		}
 	}
 }
+
+func TestAnEventThatIsNoneIsToldInWordsOfJSON(t *testing.T) {
+	for text, want := range map[string]string{
+		`[]`: "it is a JSON array", `{"pull_request":"x"}`: "pull_request is a JSON string", `{"pull_request":{"number":"7"}}`: "pull_request.number is a JSON string", `{"a":`: "it is not JSON",
+	} {
+		path := filepath.Join(t.TempDir(), "event.json")
+		write(t, path, text)
+		if _, err := github.ReadEvent(github.Env{EventPath: path}); err == nil || !strings.Contains(err.Error(), path+": "+want) || strings.Contains(err.Error(), "Go ") {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}
+
+func TestAnApprovalIsNotSkippedWhereTheEventSaysNothing(t *testing.T) {
+	if why, hint := (github.Event{Name: "pull_request"}).Refusal("", "", "gpu-ok"); why == "" || !strings.Contains(hint, "GITHUB_EVENT_PATH") {
+		t.Errorf("%q, %q", why, hint)
+	}
+	if why, _ := (github.Event{Name: "schedule"}).Refusal("", "", "gpu-ok"); why != "" {
+		t.Errorf("a schedule was refused: %s", why)
+	}
+}
