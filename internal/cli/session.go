@@ -189,7 +189,10 @@ func (s *session) git(ctx context.Context) *report.Git {
 	defer cancel()
 	run := func(args ...string) (string, error) {
 		return proc.Output(ctx, proc.Command{
-			Path: git, Args: append([]string{"--no-optional-locks", "-C", s.cfg.Dir}, args...),
+			// In a container the checkout belongs to another user, and git then
+			// refuses to read it. No hook and no program of its configuration is
+			// started by what is asked here.
+			Path: git, Args: append([]string{"--no-optional-locks", "-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-C", s.cfg.Dir}, args...),
 			Env: []string{"PATH=" + s.a.io.Getenv("PATH"), "HOME=" + s.a.io.Getenv("HOME"), "LC_ALL=C"},
 		})
 	}
