@@ -3,8 +3,10 @@ package cli
 import (
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/vbauerster/mpb/v8"
 	"github.com/vbauerster/mpb/v8/decor"
@@ -87,6 +89,7 @@ func (l *lines) StageProgress(name string, done, total int64, label string) {
 		return
 	}
 	l.last[name] = time.Now()
+	label = oneLine(label)
 	if total > 0 {
 		l.a.say("%s %s: %s %d/%d", counter(l.info[name]), name, label, done, total)
 		return
@@ -114,6 +117,17 @@ func (l *lines) Dir() string { return l.dir }
 
 func counter(s pipeline.StageInfo) string { return fmt.Sprintf("[%d/%d]", s.Index+1, s.Total) }
 
+// oneLine takes what moves a terminal's cursor out of a text that may come from
+// a model or a tool.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}
+
 // outcome is a stage's end in a few words.
 func outcome(s report.Stage) string {
 	text := fmt.Sprintf("%s (%.1f s)", s.Verdict, s.Seconds)
@@ -121,7 +135,7 @@ func outcome(s report.Stage) string {
 		text = fmt.Sprintf("%s, reused (%.1f s)", s.Verdict, s.Seconds)
 	}
 	if s.Reason != "" {
-		text += ": " + s.Reason
+		text += ": " + oneLine(s.Reason)
 	}
 	return text
 }
@@ -167,7 +181,7 @@ func (b *bars) StageStarted(s pipeline.StageInfo) {
 func (b *bars) StageProgress(_ string, done, total int64, label string) {
 	b.mu.Lock()
 	bar := b.bar
-	b.label = label
+	b.label = oneLine(label)
 	b.mu.Unlock()
 	if bar == nil {
 		return
