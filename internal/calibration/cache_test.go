@@ -235,6 +235,14 @@ func FuzzParseCache(f *testing.F) {
 		if len(problems) > 0 {
 			return
 		}
+		if !slices.Contains(tokens, c.Token) || c.Version <= 0 {
+			t.Fatalf("header %q of %q was accepted", c.Header(), text)
+		}
+		for _, e := range c.Entries {
+			if s := float64(e.Scale); !(s > 0) || math.IsInf(s, 0) {
+				t.Fatalf("scale %g of %q was accepted", e.Scale, text)
+			}
+		}
 		again, problems := ParseCache(c.Bytes())
 		if len(problems) > 0 {
 			t.Fatalf("%q was accepted, what was written of it is not: %v", text, problems)

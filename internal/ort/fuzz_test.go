@@ -41,6 +41,13 @@ func FuzzWire(f *testing.F) {
 		if err != nil {
 			return
 		}
+		came := int64(len(b) - bytes.IndexByte(b, '\n') - 1)
+		for _, h := range a.Tensors {
+			came -= h.Bytes
+		}
+		if came < 0 {
+			t.Fatalf("%d bytes of tensors were taken that never came", -came)
+		}
 		var out bytes.Buffer
 		again := a
 		var bodies [][]byte

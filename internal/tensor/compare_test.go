@@ -294,16 +294,19 @@ func (s *slow) rows(r, g []float64, l layout) {
 }
 
 func naiveKL(a, b []float64) float64 {
-	lse := func(v []float64) float64 {
+	// Against the maximum, for beside a large one the logarithm of the sum is lost.
+	lse := func(v []float64) (top, log float64) {
 		m, sum := slices.Max(v), 0.0
 		for _, x := range v {
 			sum += math.Exp(x - m)
 		}
-		return m + math.Log(sum)
+		return m, math.Log(sum)
 	}
-	la, lb, kl := lse(a), lse(b), 0.0
+	ma, la := lse(a)
+	mb, lb := lse(b)
+	kl := 0.0
 	for i := range a {
-		kl += math.Exp(a[i]-la) * ((a[i] - la) - (b[i] - lb))
+		kl += math.Exp(a[i]-ma-la) * ((a[i] - ma - la) - (b[i] - mb - lb))
 	}
 	return kl
 }

@@ -61,6 +61,10 @@ func (o options) findPlanted(ctx context.Context, t target, p plant) (testkit.Fa
 		return row, fmt.Errorf("%s: not found in %d executions: %w", p.about, got.executions, orNotFound(err))
 	}
 	row.Detail = "found; no seed shows it"
+	if row.Tried == 0 {
+		row.Tried = 1
+		row.Detail = "found before the fuzzer counted for the first time; no seed shows it"
+	}
 	return row, nil
 }
 
