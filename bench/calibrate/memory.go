@@ -60,11 +60,12 @@ type growth struct {
 	Ours   [2]int64   `json:"trtship_peak_rss_bytes"`
 	Peer   [2]int64   `json:"peer_peak_rss_bytes"`
 	Ratio  [2]float64 `json:"more_samples_to_fewer"` // trtship, peer
+	Failed string     `json:"peer_error,omitempty"`
 }
 
 func (g growth) String() string {
-	return fmt.Sprintf("digits             %-12s %d and %d samples  trtship %.1f and %.1f MiB (%.3f)  onnxruntime.quantization %.1f and %.1f MiB (%.3f)", g.Method, g.Counts[0], g.Counts[1],
-		float64(g.Ours[0])/(1<<20), float64(g.Ours[1])/(1<<20), g.Ratio[0], float64(g.Peer[0])/(1<<20), float64(g.Peer[1])/(1<<20), g.Ratio[1])
+	return fmt.Sprintf("digits             %-12s %d and %d samples  trtship %.1f and %.1f MiB (%.3f)  onnxruntime.quantization %.1f and %.1f MiB (%.3f) %s", g.Method, g.Counts[0], g.Counts[1],
+		float64(g.Ours[0])/(1<<20), float64(g.Ours[1])/(1<<20), g.Ratio[0], float64(g.Peer[0])/(1<<20), float64(g.Peer[1])/(1<<20), g.Ratio[1], g.Failed)
 }
 
 // memory compares the peaks at 100 and at 10,000 samples. The least of the
@@ -89,7 +90,11 @@ func memory(ctx context.Context, f flags, self, python string) ([]growth, error)
 					return out, fmt.Errorf("%s with %d samples: %s", method, n, ours.Error)
 				}
 				g.Ours[i] = least(g.Ours[i], ours.Peak)
-				g.Peer[i] = least(g.Peer[i], child(ctx, python, f.script, model, data, method, ours.Chosen).Peak)
+				peer := child(ctx, python, f.script, model, data, method, ours.Chosen)
+				g.Peer[i] = least(g.Peer[i], peer.Peak)
+				if peer.Error != "" {
+					g.Failed = fmt.Sprintf("%d samples: %s", n, peer.Error)
+				}
 			}
 		}
 		g.Ratio = [2]float64{float64(g.Ours[1]) / float64(g.Ours[0]), float64(g.Peer[1]) / max(float64(g.Peer[0]), 1)}
