@@ -1,7 +1,8 @@
 # The image of the action and of the command line.
 #
 #   docker build -t trtship .                                        everything, on NVIDIA's TensorRT image
-#   docker build -t trtship --build-arg BASE=debian:bookworm-slim .  the stages that need no GPU
+#   docker build -t trtship --build-arg BASE=debian:bookworm-slim --build-arg CPU_ONLY=1 .
+#                                                                    the stages that need no GPU
 #   docker build -t trtship-gate --build-arg BASE=debian:bookworm-slim --build-arg ENVIRONMENTS= .
 #                                                                    gate, report, recheck, lint: no Python inside
 #
@@ -46,7 +47,18 @@ ENV XDG_CACHE_HOME=/opt/trtship/cache \
     PYTHONDONTWRITEBYTECODE=1 \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
-RUN if [ -n "${ENVIRONMENTS}" ]; then trtship env install ${ENVIRONMENTS}; fi
+# CPU_ONLY=1 takes out, in the same layer, what torch loads on a GPU alone (its
+# compiler, solvers and cuDNN's engines); the libraries that it is linked with stay.
+ARG CPU_ONLY=
+RUN set -eu; \
+    if [ -n "${ENVIRONMENTS}" ]; then trtship env install ${ENVIRONMENTS}; fi; \
+    if [ -n "${CPU_ONLY}" ]; then \
+      for s in "$XDG_CACHE_HOME"/trtship/env-*/lib/python3*/site-packages; do \
+        rm -rf "$s"/triton "$s"/torch/include "$s"/torch/bin/ptxas "$s"/torch/bin/protoc* "$s"/torch/lib/libtorch_cuda_linalg.so \
+          "$s"/nvidia/cudnn/lib/libcudnn_*.so* "$s"/nvidia/*/lib/libcusolver* "$s"/nvidia/*/lib/libnvrtc* \
+          "$s"/nvidia/*/lib/libnvperf* "$s"/nvidia/nvshmem/lib/*.bc "$s"/nvidia/*/include; \
+      done; \
+    fi
 # What the image is made of, as CycloneDX.
 RUN mkdir -p /usr/share/doc/trtship && trtship sbom --image > /usr/share/doc/trtship/sbom.cdx.json
 
