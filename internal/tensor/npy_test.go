@@ -415,6 +415,9 @@ func FuzzReadNPY(f *testing.F) {
 		if err := got.Check(); err != nil {
 			t.Fatalf("read without an error: %v", err)
 		}
+		if len(got.Data) > len(b) {
+			t.Fatalf("%d bytes of elements out of %d", len(got.Data), len(b))
+		}
 		var out bytes.Buffer
 		if err := WriteNPY(&out, got); err != nil {
 			if got.DType == String {

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,6 +76,11 @@ func run(ctx context.Context, o options, only string) (err error) {
 	if err := plantsForAll(targets); o.planted && err != nil {
 		return err
 	}
+	if o.record {
+		if err := testkit.KeepFaults(o.root, stillPlanted); err != nil {
+			return err
+		}
+	}
 	var failed []string
 	for _, t := range targets {
 		if !o.only.MatchString(t.String()) {
@@ -136,4 +142,11 @@ func plantsForAll(targets []target) error {
 		return fmt.Errorf("a bug is planted for %s, which is no target", name)
 	}
 	return nil
+}
+
+// stillPlanted reports whether a row is of a bug that is planted, or of none.
+func stillPlanted(r testkit.FaultRow) bool {
+	return r.Kind != testkit.KindPlanted || slices.ContainsFunc(plants, func(p plant) bool {
+		return p.target == r.Package+"."+r.Test && p.about == r.About
+	})
 }

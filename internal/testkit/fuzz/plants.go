@@ -25,8 +25,8 @@ var plants = []plant{
 		file: "internal/github/event.go", old: "!strings.EqualFold(ev.HeadRepo, ev.Repository)", new: "len(ev.HeadRepo) > len(ev.Repository)",
 	},
 	{
-		target: "internal/github.FuzzReplies", about: "believes that hunks come in order",
-		file: "internal/github/changes.go", old: "spans[n-1].Last >= at-1 {", new: "spans[n-1].Last == at-1 {",
+		target: "internal/github.FuzzReplies", about: "expects a character in each line of a patch",
+		file: "internal/github/changes.go", old: `if line == 0 || text == "" {`, new: "if line == 0 {",
 	},
 	{
 		target: "internal/onnx.FuzzOpen", about: "loses fields that it does not know",
@@ -61,8 +61,8 @@ var plants = []plant{
 		file: "internal/tensor/kernel.go", old: "case r != r && g != g && w.rule.AllowNaN:", new: "case r != r && w.rule.AllowNaN:",
 	},
 	{
-		target: "internal/tensor.FuzzReadNPY", about: "forgets that a width may be negative",
-		file: "internal/tensor/header.go", old: "err != nil || width < 0 || width > 1<<28", new: "err != nil || width > 1<<28",
+		target: "internal/tensor.FuzzReadNPY", about: "takes elements that are not there",
+		file: "internal/tensor/npy.go", old: "b := make([]byte, n)\n\t\t_, err := io.ReadFull(r, b)\n\t\treturn b, shortRead(err)", new: "b := make([]byte, n)\n\t\t_, _ = io.ReadFull(r, b)\n\t\treturn b, nil",
 	},
 	{
 		target: "internal/tensor.FuzzReadNPZ", about: "believes the shape in a note",
@@ -73,8 +73,8 @@ var plants = []plant{
 		file: "internal/triton/kserve/dtype.go", old: "int64(len(raw)) != want {", new: "int64(len(raw)) < want {",
 	},
 	{
-		target: "internal/triton/kserve.FuzzReply", about: "lets a string end one byte behind the data",
-		file: "internal/triton/kserve/dtype.go", old: "uint64(size) > uint64(len(rest))", new: "uint64(size) > uint64(len(rest))+1",
+		target: "internal/triton/kserve.FuzzReply", about: "believes the length of a string",
+		file: "internal/triton/kserve/dtype.go", old: "uint64(size) > uint64(len(rest))", new: "uint64(size) > 1<<32",
 	},
 	{
 		target: "internal/triton/kserve.FuzzServerReplies", about: "takes any status below 300 for an answer",
@@ -91,15 +91,15 @@ var plants = []plant{
 		file: "internal/triton/registry/registry.go", old: `!strings.HasPrefix(name, model+"/")`, new: "!strings.HasPrefix(name, model)",
 	},
 	{
-		target: "internal/triton/server.FuzzEngineReply", about: "skips the text of frames of stdin",
-		file: "internal/triton/server/log.go", old: "size := int64(binary.BigEndian.Uint32(head[4:]))", new: "size := int64(binary.BigEndian.Uint32(head[4:])) * int64(min(head[0], 1))",
+		target: "internal/triton/server.FuzzEngineReply", about: "takes a container without an id",
+		file: "internal/triton/server/container.go", old: `if made.ID == "" {`, new: `if made.ID == " " {`,
 	},
 	{
 		target: "internal/worker.FuzzReply", about: "takes a reply that was cut for a whole one",
 		file: "internal/worker/protocol.go", old: "return nil, errReplyCut", new: "return line, nil",
 	},
 	{
-		target: "report.FuzzDecode", about: "takes a control character for text",
-		file: "report/markdown.go", old: "c >= 127 || c < ' ' && c != '\\n'", new: "c >= 127 || c < ' ' && c != 0x1a && c != '\\n'",
+		target: "report.FuzzDecode", about: "takes DEL for text",
+		file: "report/markdown.go", old: "c >= 127 || c < ' ' && c != '\\n'", new: "c > 127 || c < ' ' && c != '\\n'",
 	},
 }
