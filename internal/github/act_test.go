@@ -17,6 +17,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -25,6 +26,7 @@ import (
 
 	"github.com/trtship/trtship/internal/github/githubtest"
 	"github.com/trtship/trtship/internal/proc"
+	"github.com/trtship/trtship/internal/provenance"
 	"github.com/trtship/trtship/internal/testkit"
 	"github.com/trtship/trtship/internal/worker"
 	"github.com/trtship/trtship/report"
@@ -286,7 +288,7 @@ func (b *bench) artifact(dir, workspace string) error {
 	if err != nil {
 		return err
 	}
-	names := 0
+	var names []string
 	for _, f := range z.File {
 		r, err := f.Open()
 		if err != nil {
@@ -296,12 +298,12 @@ func (b *bench) artifact(dir, workspace string) error {
 		if err != nil {
 			return err
 		}
-		names++
+		names = append(names, f.Name)
 		if workspace == "" {
 			continue
 		}
 		rel := f.Name
-		if rel != "report.json" {
+		if rel != "report.json" && rel != provenance.FileName {
 			rel = "reports/" + rel
 		}
 		want, err := os.ReadFile(filepath.Join(workspace, rel))
@@ -312,8 +314,9 @@ func (b *bench) artifact(dir, workspace string) error {
 			return fmt.Errorf("%s arrived with other bytes", f.Name)
 		}
 	}
-	if names != 5 {
-		return fmt.Errorf("the artifact holds %d files, want 5", names)
+	slices.Sort(names)
+	if want := []string{"gate.json", "junit.xml", provenance.FileName, "report.html", "report.json", "report.md"}; !slices.Equal(names, want) {
+		return fmt.Errorf("the artifact holds %v, want %v", names, want)
 	}
 	return nil
 }
