@@ -224,10 +224,34 @@ func (l *linter) sorted() []Finding {
 	slices.SortStableFunc(l.found, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Pos.Line, b.Pos.Line), cmp.Compare(a.Pos.Column, b.Pos.Column), cmp.Compare(a.Rule, b.Rule))
 	})
-	if l.found == nil {
-		return []Finding{}
+	return few(l.found)
+}
+
+// most is how often one rule is shown of one file.
+const most = 50
+
+// few keeps the first findings of each rule in each file, and says in the last
+// of them how many more there are: a file can hold a mistake a million times.
+func few(found []Finding) []Finding {
+	type key struct{ file, rule string }
+	all, seen, last := map[key]int{}, map[key]int{}, map[key]int{}
+	for _, f := range found {
+		all[key{f.File, f.Rule}]++
 	}
-	return l.found
+	out := make([]Finding, 0, min(len(found), most))
+	for _, f := range found {
+		k := key{f.File, f.Rule}
+		if seen[k]++; seen[k] <= most {
+			last[k] = len(out)
+			out = append(out, f)
+		}
+	}
+	for k, n := range all {
+		if n > most {
+			out[last[k]].Text += fmt.Sprintf("; and %d more of this kind in this file", n-most)
+		}
+	}
+	return out
 }
 
 // readAll reads every folder of a repository; files and hidden folders are none

@@ -2,6 +2,8 @@ package lint_test
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -79,5 +81,29 @@ func TestSARIF(t *testing.T) {
 	if d.Version != "2.1.0" || len(d.Runs[0].Tool.Driver.Rules) != len(lint.Rules) || r[0].Locations[0].PhysicalLocation.ArtifactLocation.URI != "models/m/config.pbtxt" ||
 		r[0].Locations[0].PhysicalLocation.Region.StartLine != 7 || r[1].Locations[0].PhysicalLocation.Region != nil || r[1].Level != "warning" {
 		t.Errorf("%s", b)
+	}
+}
+
+func TestAMistakeThatIsMadeAMillionTimesIsShownFiftyTimes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.pbtxt")
+	text := "backend: \"onnxruntime\"\nmax_batch_size: 4\n" + strings.Repeat("nonsense: 1\n", 100_000)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	found, err := lint.File(path, lint.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	for _, f := range found {
+		if f.Rule != "text/unknown-field" {
+			continue
+		}
+		if count++; count == 50 && !strings.Contains(f.Text, "and 99950 more of this kind") {
+			t.Errorf("the last one says %q", f.Text)
+		}
+	}
+	if count != 50 {
+		t.Errorf("%d are shown, want 50; the first is %+v", count, found[0])
 	}
 }
