@@ -367,11 +367,15 @@ func checkAgainstSlow(t *testing.T, ref, got Tensor, rule Rule) {
 		}
 	}
 	for _, x := range floats {
+		if x.name == "cosine" && math.Abs(x.want-x.got) < 1e-15 {
+			continue // of products that cancel each other, nothing is left but rounding
+		}
 		if !near(x.want, x.got, x.rel) {
 			t.Errorf("%s = %v, want %v", x.name, x.got, x.want)
 		}
 	}
-	if math.Abs(want.kl-c.KL) > 1e-9+1e-6*want.kl {
+	// Sums of differences: what is lost goes with the largest of them.
+	if math.Abs(want.kl-c.KL) > 1e-9+1e-6*want.kl+1e-13*want.maxAbs*float64(Elements(ref.Shape)) {
 		t.Errorf("kl = %v, want %v", c.KL, want.kl)
 	}
 	total := int64(0)

@@ -99,7 +99,7 @@ var plants = []plant{
 		file: "internal/worker/protocol.go", old: "return nil, errReplyCut", new: "return line, nil",
 	},
 	{
-		target: "report.FuzzDecode", about: "takes DEL for text",
-		file: "report/markdown.go", old: "c >= 127 || c < ' ' && c != '\\n'", new: "c > 127 || c < ' ' && c != '\\n'",
+		target: "report.FuzzDecode", about: "looks for a mistake one byte behind the text",
+		file: "report/read.go", old: "max(0, min(offset-1, int64(len(b))))", new: "max(0, offset+1)",
 	},
 }

@@ -57,10 +57,10 @@ func FuzzEngineReply(f *testing.F) {
 		}
 		running, why, err := e.Running(t.Context(), "abc")
 		judge("running", err)
-		if running && (err != nil || code > 299 || !bytes.Contains(bytes.ToLower(body), []byte("running"))) {
+		if running && (err != nil || code >= 400 || !bytes.Contains(bytes.ToLower(body), []byte("running"))) {
 			t.Errorf("running after %d %q", code, body)
 		}
-		if !running && err == nil && why == "" && code > 299 {
+		if !running && err == nil && why == "" && code >= 400 {
 			t.Errorf("not running without a reason after %d", code)
 		}
 		id, err := e.Create(t.Context(), Container{Image: "a/b:c", Address: "127.0.0.1"})
