@@ -24,6 +24,9 @@ var onCPU = []claim{
 	{"Triton's native onnxruntime and tensorrt backends", "not verified", "their rules are taken from their source"},
 	{"calibrate, quantize: previews in ONNX Runtime", "verified on a CPU", "`make test`"},
 	{"report, gate, recheck, store, resume", "verified", "`make test`"},
+	{"provenance of a run, verify, sbom", "verified; statements are not signed", "`make test`"},
+	{"the GitHub API, its releases, the registry", "verified against stand-ins that check the documented contract, and against a local registry", "`make test`"},
+	{"real GitHub, NVIDIA's container images", "not verified", "no run has reached them"},
 }
 
 // onGPU are the areas that make gpu-check gives evidence for.
@@ -34,6 +37,7 @@ var onGPU = []struct{ area, name string }{
 	{"benchmark engine beside an independent loop: within 2 %", "independent loop"},
 	{"benchmark ab: 100 times the same engine, 20 times a slower one", "benchmark ab"},
 	{"served: plans by tritonserver on the GPU", "served"},
+	{"the Go tests that need a GPU", "tests"},
 	{"locate: the node that overflows in fp16", "locate"},
 	{"quantize.keep_fp32 repairs it in a strongly typed engine", "keep_fp32"},
 }
