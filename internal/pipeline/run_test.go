@@ -77,6 +77,14 @@ func TestWhatChangedIsSaidAndOnlyThatRuns(t *testing.T) {
 			change: func(_ *project, _ *chain, o *pipeline.Options) { o.Machine = machine("560") },
 			stage:  "package", changed: []string{`^machine driver: 550 -> 560$`}, runs: "00001",
 		},
+		"the GPU": {
+			change: func(_ *project, _ *chain, o *pipeline.Options) { o.Machine = machine("550", "gpu", "H100") },
+			stage:  "package", changed: []string{`^machine gpu: H200 -> H100$`}, runs: "00001",
+		},
+		"the release of TensorRT": {
+			change: func(_ *project, _ *chain, o *pipeline.Options) { o.Machine = machine("550", "tensorrt", "10.16.0") },
+			stage:  "package", changed: []string{`^machine tensorrt: 10\.6\.0 -> 10\.16\.0$`}, runs: "00001",
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -111,9 +119,14 @@ func TestWhatChangedIsSaidAndOnlyThatRuns(t *testing.T) {
 	}
 }
 
-func machine(driver string) func(context.Context) (map[string]string, error) {
+// machine is a GPU with a driver; other is a fact and the value that it has instead.
+func machine(driver string, other ...string) func(context.Context) (map[string]string, error) {
 	return func(context.Context) (map[string]string, error) {
-		return map[string]string{"gpu": "H200", "driver": driver}, nil
+		facts := map[string]string{"gpu": "H200", "driver": driver, "tensorrt": "10.6.0"}
+		if len(other) == 2 {
+			facts[other[0]] = other[1]
+		}
+		return facts, nil
 	}
 }
 
