@@ -68,7 +68,7 @@ func (m *machine) Triton(ctx context.Context, cfg *config.Config) (server.Instal
 		return m.triton, m.tritonErr
 	}
 	m.tritonOnce = true
-	o := server.FindOptions{Path: m.a.io.Getenv("PATH"), LoaderPath: filepath.SplitList(m.a.io.Getenv("LD_LIBRARY_PATH"))}
+	o := server.FindOptions{Path: m.a.io.Getenv("PATH"), LoaderPath: filepath.SplitList(m.a.io.Getenv("LD_LIBRARY_PATH")), Env: m.visibleEnv()}
 	if cfg != nil {
 		o.Server = cfg.Triton.Server
 	}
@@ -111,6 +111,16 @@ func (m *machine) visibleDevices() (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// visibleEnv passes on to children with an environment of their own which GPUs they see, and
+// lets them count as NVML does.
+func (m *machine) visibleEnv() []string {
+	env := []string{"CUDA_DEVICE_ORDER=PCI_BUS_ID"}
+	if setting, ok := m.visibleDevices(); ok {
+		env = append(env, "CUDA_VISIBLE_DEVICES="+setting)
+	}
+	return env
 }
 
 // tensorrtPackages are the names under which TensorRT's Python bindings are installed.

@@ -41,10 +41,7 @@ func (s *session) tools(ctx context.Context) stages.Tools {
 	if path := s.a.io.Getenv("LD_LIBRARY_PATH"); path != "" {
 		t.GPUEnv = []string{"LD_LIBRARY_PATH=" + path}
 	}
-	t.GPUEnv = append(t.GPUEnv, "CUDA_DEVICE_ORDER=PCI_BUS_ID") // as NVML counts
-	if setting, ok := s.machine.visibleDevices(); ok {
-		t.GPUEnv = append(t.GPUEnv, "CUDA_VISIBLE_DEVICES="+setting)
-	}
+	t.GPUEnv = append(t.GPUEnv, s.onlyGPU()...)
 	var err error
 	if t.Python, err = s.machine.Python(); err != nil {
 		s.a.log.Debug("no python", "error", err)
@@ -53,6 +50,16 @@ func (s *session) tools(ctx context.Context) stages.Tools {
 		s.a.log.Debug("no onnxruntime", "error", err)
 	}
 	return t
+}
+
+// onlyGPU lets a child see the GPU that the configuration names and no other. A
+// MIG device cannot be had in another way: CUDA counts none but the first.
+func (s *session) onlyGPU() []string {
+	d, err := s.gpu()
+	if err != nil {
+		return s.machine.visibleEnv() // the child says what is wrong, if one is started at all
+	}
+	return []string{"CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=" + d.UUID}
 }
 
 // gpu returns the GPU that the configuration names.

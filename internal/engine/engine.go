@@ -19,6 +19,10 @@ type Caller interface {
 	Call(method string, params, result any) error
 }
 
+// OnlyDevice is the device of a child that sees no other: who starts the child
+// chooses the GPU, by its UUID in CUDA_VISIBLE_DEVICES.
+const OnlyDevice = "0"
+
 // BuildRequest says what to build. Paths are absolute.
 type BuildRequest struct {
 	ONNX             string         `json:"onnx"`
@@ -48,7 +52,7 @@ func RequestOf(c config.TensorRT, precision, onnx, plan string) BuildRequest {
 		ONNX: onnx, Plan: plan, Precision: precision, Typing: c.Typing, Constraints: c.Constraints, WorkspaceMB: c.WorkspaceMB,
 		MemoryPools: c.MemoryPoolMB, Level: c.OptimizationLevel, TF32: c.TF32, HardwareCompat: c.HardwareCompat,
 		VersionCompat: c.VersionCompatible, Refittable: c.Refittable, StripWeights: c.StripWeights,
-		FP16Fallback: c.Int8FP16Fallback, TimingIn: c.TimingCache, Device: c.Device, Profiles: []Profile{},
+		FP16Fallback: c.Int8FP16Fallback, TimingIn: c.TimingCache, Device: OnlyDevice, Profiles: []Profile{},
 	}
 	for _, p := range c.Profiles {
 		profile := Profile{}

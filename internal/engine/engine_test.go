@@ -171,7 +171,7 @@ func TestABuildAsksForWhatTheConfigurationSays(t *testing.T) {
 	}
 	for key, want := range map[string]any{
 		"onnx": "/m.onnx", "plan": "/m.plan", "precision": "int8", "typing": "weak", "workspace_mb": 256.0, "optimization_level": 4.0,
-		"int8_fp16_fallback": true, "tf32": true, "device": "GPU-1", "calibration_cache": "/c.cache",
+		"int8_fp16_fallback": true, "tf32": true, "device": "0", "calibration_cache": "/c.cache",
 	} {
 		if asked[key] != want {
 			t.Errorf("%s is %v, want %v", key, asked[key], want)

@@ -105,9 +105,11 @@ func Visible(devices []Device, setting string) ([]Device, error) {
 // beginning, of a GPU or a MIG device.
 func Choose(devices []Device, which string) (Device, error) {
 	if i, err := strconv.Atoi(which); err == nil {
-		for _, d := range devices {
-			if d.Index == i && !d.MIG {
-				return d, nil
+		for _, mig := range []bool{false, true} { // of a GPU and its MIG devices, which have its index, the GPU
+			for _, d := range devices {
+				if d.Index == i && d.MIG == mig {
+					return d, nil
+				}
 			}
 		}
 		return Device{}, failure.New(failure.Missing, "GPU %d is not there: this machine has %d", i, len(devices)).

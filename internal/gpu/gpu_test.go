@@ -114,6 +114,68 @@ func TestVisibleDevicesAreNumberedAsCUDANumbersThem(t *testing.T) {
 	}
 }
 
+// The GPU in MIG mode is made of the library's mock objects.
+func TestAMIGDeviceIsChosenAndReadThroughItsGPU(t *testing.T) {
+	whole := &mock.Device{
+		GetNameFunc:                  func() (string, nvml.Return) { return "NVIDIA H200", nvml.SUCCESS },
+		GetUUIDFunc:                  func() (string, nvml.Return) { return "GPU-1", nvml.SUCCESS },
+		GetCudaComputeCapabilityFunc: func() (int, int, nvml.Return) { return 9, 0, nvml.SUCCESS },
+		GetMemoryInfoFunc:            func() (nvml.Memory, nvml.Return) { return nvml.Memory{Total: 100, Used: 50}, nvml.SUCCESS },
+		GetMigModeFunc:               func() (int, int, nvml.Return) { return nvml.DEVICE_MIG_ENABLE, 0, nvml.SUCCESS },
+		GetMaxMigDeviceCountFunc:     func() (int, nvml.Return) { return 2, nvml.SUCCESS },
+		GetClockInfoFunc:             func(nvml.ClockType) (uint32, nvml.Return) { return 1980, nvml.SUCCESS },
+		GetPowerUsageFunc:            func() (uint32, nvml.Return) { return 300_000, nvml.SUCCESS },
+		GetTemperatureFunc:           func(nvml.TemperatureSensors) (uint32, nvml.Return) { return 40, nvml.SUCCESS },
+		GetCurrentClocksEventReasonsFunc: func() (uint64, nvml.Return) {
+			return 0, nvml.SUCCESS
+		},
+		GetPersistenceModeFunc: func() (nvml.EnableState, nvml.Return) { return nvml.FEATURE_ENABLED, nvml.SUCCESS },
+	}
+	part := &mock.Device{
+		GetUUIDFunc:       func() (string, nvml.Return) { return "MIG-7", nvml.SUCCESS },
+		GetNameFunc:       func() (string, nvml.Return) { return "NVIDIA H200 MIG 1g.18gb", nvml.SUCCESS },
+		GetMemoryInfoFunc: func() (nvml.Memory, nvml.Return) { return nvml.Memory{Total: 18, Used: 3}, nvml.SUCCESS },
+		GetClockInfoFunc:  func(nvml.ClockType) (uint32, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED },
+		GetDeviceHandleFromMigDeviceHandleFunc: func() (nvml.Device, nvml.Return) {
+			return whole, nvml.SUCCESS
+		},
+	}
+	whole.GetMigDeviceHandleByIndexFunc = func(i int) (nvml.Device, nvml.Return) {
+		if i == 1 {
+			return part, nvml.SUCCESS
+		}
+		return nil, nvml.ERROR_NOT_FOUND
+	}
+	lib := &mock.Interface{
+		InitFunc: func() nvml.Return { return nvml.SUCCESS }, ShutdownFunc: func() nvml.Return { return nvml.SUCCESS },
+		DeviceGetCountFunc:             func() (int, nvml.Return) { return 1, nvml.SUCCESS },
+		DeviceGetHandleByIndexFunc:     func(int) (nvml.Device, nvml.Return) { return whole, nvml.SUCCESS },
+		DeviceGetHandleByUUIDFunc:      func(string) (nvml.Device, nvml.Return) { return part, nvml.SUCCESS },
+		SystemGetDriverVersionFunc:     func() (string, nvml.Return) { return "580.1", nvml.SUCCESS },
+		SystemGetCudaDriverVersionFunc: func() (int, nvml.Return) { return 13000, nvml.SUCCESS },
+	}
+	n := NewWith(lib, "/")
+	devices, err := n.Devices()
+	if err != nil || len(devices) != 2 {
+		t.Fatalf("%d devices, %v; want the GPU and its MIG device", len(devices), err)
+	}
+	if d, err := Choose(devices, "0"); err != nil || d.MIG {
+		t.Errorf("index 0 is %+v, %v; want the GPU", d, err)
+	}
+	visible, err := Visible(devices, "MIG-7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := Choose(visible, "0")
+	if err != nil || d.UUID != "MIG-7" {
+		t.Fatalf("index 0 of the visible ones is %+v, %v; want the MIG device", d, err)
+	}
+	r, err := n.Read(d)
+	if err != nil || r.SMMHz != 1980 || r.UsedBytes != 3 {
+		t.Errorf("got %+v, %v; want the clocks of the GPU and the memory of the MIG device", r, err)
+	}
+}
+
 func TestThrottleNamesOnlyWhatSlowsDown(t *testing.T) {
 	if got := throttle(0x1); len(got) != 0 {
 		t.Errorf("an idle GPU is throttled by %v", got)

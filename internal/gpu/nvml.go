@@ -126,6 +126,13 @@ func (n *NVML) Read(d Device) (Reading, error) {
 	if err := n.check(ret); err != nil {
 		return Reading{}, err
 	}
+	memoryOf := handle
+	if d.MIG { // clocks, power and temperature are those of the whole GPU
+		handle, ret = handle.GetDeviceHandleFromMigDeviceHandle()
+		if err := n.check(ret); err != nil {
+			return Reading{}, err
+		}
+	}
 	var r Reading
 	sm, ret := handle.GetClockInfo(nvml.CLOCK_SM)
 	if err := n.check(ret); err != nil {
@@ -145,7 +152,7 @@ func (n *NVML) Read(d Device) (Reading, error) {
 	if reasons, ret := handle.GetCurrentClocksEventReasons(); ret == nvml.SUCCESS {
 		r.Throttle = throttle(reasons)
 	}
-	if used, ret := handle.GetMemoryInfo(); ret == nvml.SUCCESS {
+	if used, ret := memoryOf.GetMemoryInfo(); ret == nvml.SUCCESS {
 		r.UsedBytes = used.Used
 	}
 	if mode, ret := handle.GetPersistenceMode(); ret == nvml.SUCCESS {

@@ -30,6 +30,9 @@ type FindOptions struct {
 	// LoaderPath are folders of shared libraries that the server needs besides
 	// its own, such as the one of libcuda.
 	LoaderPath []string
+	// Env is added to the environment of the server and its backends, NAME=value:
+	// what says which GPUs they see.
+	Env []string
 }
 
 // Installation is a tritonserver and what it takes to run it.
@@ -41,6 +44,7 @@ type Installation struct {
 	Native bool
 	wheel  string // folder pytriton/tritonserver
 	libs   []string
+	env    []string
 	// overlay are package folders that go before the interpreter's own: the
 	// python backend reads numpy arrays as numpy 1 lays them out.
 	overlay []string
@@ -87,7 +91,7 @@ func describe(ctx context.Context, binary string, o FindOptions) (Installation, 
 	if real, err := filepath.EvalSymlinks(binary); err == nil {
 		binary = real
 	}
-	in := Installation{Binary: binary, libs: o.LoaderPath}
+	in := Installation{Binary: binary, libs: o.LoaderPath, env: o.Env}
 	root := filepath.Dir(filepath.Dir(binary))
 	stubs := filepath.Join(root, "python_backend_stubs")
 	if _, err := os.Stat(stubs); err != nil {

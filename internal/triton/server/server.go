@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -265,7 +266,7 @@ func (o Options) command(http, grpc, metrics int, prefix string) (proc.Command, 
 		}
 	}
 	return proc.Command{
-		Path: in.Binary, Args: append(args, o.Args...), Env: append(env, o.Env...), Dir: o.Scratch, Grace: o.Grace,
+		Path: in.Binary, Args: append(args, o.Args...), Env: slices.Concat(env, in.env, o.Env), Dir: o.Scratch, Grace: o.Grace,
 		MemoryBytes: uint64(max(o.MemoryMB, 0)) << 20,
 	}, nil
 }
