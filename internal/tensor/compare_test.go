@@ -134,6 +134,7 @@ func TestNaNEqualsNaNOnlyWhereAllowed(t *testing.T) {
 type slow struct {
 	finite, breaches, nonFinite   int64
 	maxAbs, meanAbs, rmse, maxRel float64
+	spread                        float64 // the largest finite difference
 	quantiles                     map[int]float64
 	cosine                        float64
 	cosines                       int64
@@ -186,6 +187,7 @@ func slowCompare(ref, got Tensor, rule Rule) slow {
 			s.quantiles[q] = diffs[lo] + frac*(diffs[hi]-diffs[lo])
 		}
 	}
+	s.spread = s.maxAbs
 	if s.nonFinite > 0 {
 		s.maxAbs = math.Inf(1)
 	}
@@ -311,6 +313,38 @@ func naiveKL(a, b []float64) float64 {
 	return kl
 }
 
+// bounds are how far the kernels may be from the exact values, by the usual
+// analysis of rounding: u is 2^-53, n additions in any order lose up to n*u of
+// the sum of magnitudes, and every other operation another u. Nothing underflows
+// where squares stay in range.
+type bounds struct {
+	sum    float64 // relative: a sum of n terms that are not negative, its mean and root
+	ratio  float64 // relative: the kernel compares d with maxRel*|r|, and divides only if it is larger
+	cosine float64 // absolute: dot loses n*u of |r||g| at most (Cauchy-Schwarz), which is what it is divided by
+	kl     float64 // absolute
+}
+
+// boundsOf takes the number of elements and the largest finite difference.
+//
+// With D the largest difference and p = softmax(ref), KL is the mean of ref-got
+// under p, and the difference of two logarithms of sums, which are D apart at
+// most. Exponentials are good to 1e-12 (expNegative, whose argument carries an
+// error of 700u), weights therefore to twice that and 2n*u, and each weighs a
+// difference of D at most: the kernel loses (2.2e-12 + (2n+8)u) D. The slow way
+// subtracts logarithms that are 2D apart: another (2n+8)u D and 2*745u D.
+// What does not grow with D is below 1e-9: n*u of the logarithm of n.
+func boundsOf(n int64, spread float64) bounds {
+	const u = 1.0 / (1 << 53)
+	terms := float64(n)
+	return bounds{
+		// The blocks' partial sums lose less than n*u where n is large.
+		sum:    min((terms+4)*u, 1e-12),
+		ratio:  4 * u,
+		cosine: 2 * (terms + 4) * u,
+		kl:     1e-9 + spread*(2.5e-12+(4*terms+16)*u),
+	}
+}
+
 func near(a, b, rel float64) bool {
 	return a == b || math.Abs(a-b) <= rel*max(math.Abs(a), math.Abs(b)) || math.Abs(a-b) < 1e-300
 }
@@ -343,40 +377,34 @@ func checkAgainstSlow(t *testing.T, ref, got Tensor, rule Rule) {
 	} else if c.First != nil {
 		t.Errorf("first breach = %v, want none", c.First)
 	}
+	may := boundsOf(Elements(ref.Shape), want.spread)
 	floats := []struct {
 		name      string
 		want, got float64
 		rel       float64
 	}{
 		{"max abs", want.maxAbs, c.MaxAbs, 0},
-		{"mean abs", want.meanAbs, c.MeanAbs, 1e-12},
-		{"rmse", want.rmse, c.RMSE, 1e-12},
-		{"max rel", want.maxRel, c.MaxRel, 0},
+		{"mean abs", want.meanAbs, c.MeanAbs, may.sum},
+		{"rmse", want.rmse, c.RMSE, may.sum},
+		{"max rel", want.maxRel, c.MaxRel, may.ratio},
 		{"top1", want.top1, c.Top1, 0},
 	}
-	if want.cosines > 0 {
-		floats = append(floats, struct {
-			name      string
-			want, got float64
-			rel       float64
-		}{"cosine", want.cosine, c.CosineMin, 1e-11})
+	for _, x := range floats {
+		if !near(x.want, x.got, x.rel) {
+			t.Errorf("%s = %v, want %v", x.name, x.got, x.want)
+		}
 	}
 	for _, q := range quantiles {
 		if want.finite > 0 && want.quantiles[q] != c.Quantiles[q] {
 			t.Errorf("quantile %d = %v, want exactly %v", q, c.Quantiles[q], want.quantiles[q])
 		}
 	}
-	for _, x := range floats {
-		if x.name == "cosine" && math.Abs(x.want-x.got) < 1e-15 {
-			continue // of products that cancel each other, nothing is left but rounding
-		}
-		if !near(x.want, x.got, x.rel) {
-			t.Errorf("%s = %v, want %v", x.name, x.got, x.want)
-		}
+	// Written so that NaN fails.
+	if want.cosines > 0 && !(math.Abs(want.cosine-c.CosineMin) <= may.cosine) {
+		t.Errorf("cosine = %v, want %v", c.CosineMin, want.cosine)
 	}
-	// Sums of differences: what is lost goes with the largest of them.
-	if math.Abs(want.kl-c.KL) > 1e-9+1e-6*want.kl+1e-13*want.maxAbs*float64(Elements(ref.Shape)) {
-		t.Errorf("kl = %v, want %v", c.KL, want.kl)
+	if !(math.Abs(want.kl-c.KL) <= may.kl) {
+		t.Errorf("kl = %v, want %v within %v", c.KL, want.kl, may.kl)
 	}
 	total := int64(0)
 	for _, n := range c.Counts {
@@ -465,6 +493,21 @@ func TestCosineOfFloat64DoesNotUnderflowOrOverflow(t *testing.T) {
 				t.Errorf("cosine = %v, want %v", got.CosineMin, c.want)
 			}
 		})
+	}
+}
+
+// A pair whose difference leaves float64 is no part of the cosine, be the others
+// in range or not.
+func TestCosineLeavesOutDifferencesBeyondFloat64(t *testing.T) {
+	for _, scale := range []float64{1, 1e200} {
+		ref, got := []float64{1.5e308, scale, 2 * scale}, []float64{-1.5e308, scale, 2 * scale}
+		c, err := Compare(Pair(FromFloat64s(Float64, []int64{3}, ref), FromFloat64s(Float64, []int64{3}, got)), Rule{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.NonFinite != 1 || c.Finite != 2 || c.Cosines != 1 || math.Abs(c.CosineMin-1) > 1e-15 {
+			t.Errorf("beside %v: %d not finite, %d finite, cosine %v; want 1, 2, 1", scale, c.NonFinite, c.Finite, c.CosineMin)
+		}
 	}
 }
 

@@ -9,8 +9,8 @@ var plants = []plant{
 		file: "internal/calibration/cache.go", old: "if !slices.Contains(tokens, c.Token) {", new: "if token == \"\" {",
 	},
 	{
-		target: "internal/config.FuzzParse", about: "forgets the end of a list",
-		file: "internal/config/override.go", old: "err != nil || i < 0 || i > len(node.Content) {", new: "err != nil || i < 0 {",
+		target: "internal/config.FuzzParse", about: "expects a value after the equals sign",
+		file: "internal/config/override.go", old: "if len(doc.Content) == 1 {\n\t\tvalue = doc.Content[0]\n\t}", new: "value = doc.Content[0]",
 	},
 	{
 		target: "internal/dataset.FuzzHeader", about: "expects a field that may be missing",
@@ -69,8 +69,8 @@ var plants = []plant{
 		file: "internal/tensor/npz.go", old: "Shape: note.Shape, Data: t.Data}\n\t\treturn out, out.Check()", new: "Shape: note.Shape, Data: t.Data}\n\t\treturn out, nil",
 	},
 	{
-		target: "internal/triton/kserve.FuzzGRPCReply", about: "takes more bytes than the shape holds",
-		file: "internal/triton/kserve/dtype.go", old: "int64(len(raw)) != want {", new: "int64(len(raw)) < want {",
+		target: "internal/triton/kserve.FuzzGRPCReply", about: "counts the outputs twice and never their contents",
+		file: "internal/triton/kserve/grpc.go", old: "if len(raws) > len(m.GetOutputs()) {", new: "if len(r.Outputs) > len(m.GetOutputs()) {",
 	},
 	{
 		target: "internal/triton/kserve.FuzzReply", about: "believes the length of a string",
@@ -99,7 +99,7 @@ var plants = []plant{
 		file: "internal/worker/protocol.go", old: "return nil, errReplyCut", new: "return line, nil",
 	},
 	{
-		target: "report.FuzzDecode", about: "looks for a mistake one byte behind the text",
-		file: "report/read.go", old: "max(0, min(offset-1, int64(len(b))))", new: "max(0, offset+1)",
+		target: "report.FuzzDecode", about: "expects a row where there are points",
+		file: "report/markdown.go", old: "if worst != nil {", new: "if len(val.Points) > 0 {",
 	},
 }

@@ -137,6 +137,9 @@ func FuzzGRPCReply(f *testing.F) {
 		if len(r.Outputs) != len(m.GetOutputs()) {
 			t.Errorf("%d outputs of %d", len(r.Outputs), len(m.GetOutputs()))
 		}
+		if raws := len(m.GetRawOutputContents()); raws > len(r.Outputs) {
+			t.Errorf("%d contents were taken for %d outputs", raws, len(r.Outputs))
+		}
 		whole(t, r)
 	})
 }
