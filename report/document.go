@@ -86,7 +86,7 @@ func cutNote(n int, full string) string {
 	if full != "" {
 		where = "[the full report](" + full + ")"
 	}
-	return "… and " + count(n, "more row") + " in " + where + "\n\n"
+	return "… and " + Count(n, "more row") + " in " + where + "\n\n"
 }
 
 // hardCut is the last resort for a document whose text alone is too long: it

@@ -28,7 +28,7 @@ func (p *page) validation(val *Validation) {
 	}
 	p.raw("</p>\n")
 	outputs := val.outputs()
-	caption := count(len(outputs), "output") + " at " + count(len(val.Points), "size")
+	caption := Count(len(outputs), "output") + " at " + Count(len(val.Points), "size")
 	if len(outputs) > plotRows {
 		caption += fmt.Sprintf(", the %d worst are drawn", plotRows)
 	}
@@ -41,7 +41,7 @@ func (p *page) validation(val *Validation) {
 	if len(val.Rows) > manyRows {
 		open = ""
 	}
-	p.raw("<details" + open + "><summary>" + count(len(val.Rows), "row") + ", the worst first</summary>\n")
+	p.raw("<details" + open + "><summary>" + Count(len(val.Rows), "row") + ", the worst first</summary>\n")
 	p.table("Output", "Size", "Shape", "#Breaches", "#max abs", "#mean abs", "#RMSE", "#Cosine", "Tolerance", "Verdict")
 	for _, row := range worstRows(val.Rows) {
 		shape := row.DType + " " + formatShape(row.Shape)

@@ -221,7 +221,7 @@ func (v View) markdownRows(d *document) {
 		if !val.Verdict().Good() {
 			open = " open"
 		}
-		d.text(fmt.Sprintf("<details%s><summary>%s: %s against %s, %s</summary>\n\n", open, mdHTML(val.Label()), mdHTML(val.Candidate), mdHTML(val.Reference), count(len(val.Rows), "row")))
+		d.text(fmt.Sprintf("<details%s><summary>%s: %s against %s, %s</summary>\n\n", open, mdHTML(val.Label()), mdHTML(val.Candidate), mdHTML(val.Reference), Count(len(val.Rows), "row")))
 		t := &block{head: "| Output | Point | Shape | Breaches | max abs | mean abs | cosine | Tolerance | Verdict |\n| --- | --- | --- | ---: | ---: | ---: | ---: | --- | --- |\n"}
 		for _, row := range worstRows(val.Rows) {
 			shape := row.DType + " " + formatShape(row.Shape)

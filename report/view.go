@@ -318,8 +318,8 @@ func percent(ratio Number) string {
 	return s
 }
 
-// count prints a number of things, in the singular where there is one.
-func count(n int, thing string) string {
+// Count prints a number of things, in the singular where there is one.
+func Count(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -233,6 +234,9 @@ func (a *app) group(use, short, id string) *cobra.Command {
 // positional checks the number of arguments and names what is expected.
 func positional(lo, hi int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
+		if at := slices.Index(args, ""); at >= 0 { // an empty variable of a shell must not stand for the latest run
+			return failure.New(failure.Usage, "argument %d of %s is empty", at+1, c.CommandPath()).WithHint("usage: %s", c.UseLine())
+		}
 		if len(args) >= lo && (hi < 0 || len(args) <= hi) {
 			return nil
 		}
@@ -240,10 +244,16 @@ func positional(lo, hi int) cobra.PositionalArgs {
 		switch {
 		case hi < 0:
 			want = "at least " + want
+		case hi == 0:
+			want = "no"
 		case hi != lo:
 			want += " to " + strconv.Itoa(hi)
 		}
-		return failure.New(failure.Usage, "%s takes %s arguments, got %d", c.CommandPath(), want, len(args)).WithHint("usage: %s", c.UseLine())
+		thing := " arguments"
+		if max(lo, hi) == 1 {
+			thing = " argument"
+		}
+		return failure.New(failure.Usage, "%s takes %s, got %d", c.CommandPath(), want+thing, len(args)).WithHint("usage: %s", c.UseLine())
 	}
 }
 

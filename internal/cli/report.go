@@ -128,7 +128,10 @@ func (a *app) findRun(which string) (string, error) {
 	case 1:
 		return filepath.Join(root, found[0]), nil
 	case 0:
-		return "", failure.New(failure.Artifact, "no finished run %s in %s", which, root).WithHint("`trtship run CONFIG` makes one")
+		if which != "" {
+			which += " "
+		}
+		return "", failure.New(failure.Artifact, "no finished run %sin %s", which, root).WithHint("`trtship run CONFIG` makes one")
 	}
 	return "", failure.New(failure.Usage, "%q matches %d runs: %s", which, len(found), strings.Join(found, ", "))
 }

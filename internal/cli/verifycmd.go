@@ -32,6 +32,9 @@ func newVerifyCmd(a *app) *cobra.Command {
   a statement            an in-toto statement's subjects to the files below --root (its own folder by default)
   a model repository     every model to its trtship-manifest.json, and to trtship-provenance.json if it is there
 
+Of a run, logs and the renderings below reports/ are not held to anything: trtship report makes them
+again from report.json.
+
 Digests prove that files are those that were written down, not who wrote them down: no statement is
 signed. Compare the digest of provenance.json with one that you got another way.
 
@@ -58,10 +61,21 @@ type verified struct {
 	provenance.Found
 }
 
+// remedy says what to do about problems.
+func (v verified) remedy() string {
+	if v.What == "run" || v.What == "report" {
+		return "run the pipeline again, or restore the files from an intact copy"
+	}
+	return "restore the files from an intact copy"
+}
+
 func (a *app) verifyFiles(ctx context.Context, which, root string) error {
 	path, err := a.findVerifiable(which)
 	if err != nil {
 		return err
+	}
+	if info, err := os.Stat(root); root != "" && (err != nil || !info.IsDir()) {
+		return failure.New(failure.Usage, "--root %s is no folder", root)
 	}
 	v, err := a.verifyPath(ctx, path, root)
 	if err != nil {
@@ -77,11 +91,11 @@ func (a *app) verifyFiles(ctx context.Context, which, root string) error {
 		for _, p := range v.Problems {
 			a.print("%-10s  %s\n", p.What, p)
 		}
-		a.print("%s %s: %d files, %s, %d problems\n", v.What, v.Path, v.Files, report.FormatBytes(v.Bytes), len(v.Problems))
+		a.print("%s %s: %s, %s, %s\n", v.What, v.Path, report.Count(v.Files, "file"), report.FormatBytes(v.Bytes), report.Count(len(v.Problems), "problem"))
 	}
 	if err == nil && len(v.Problems) > 0 {
-		return failure.New(failure.Artifact, "verify %s %s: %d problems", v.What, v.Path, len(v.Problems)).
-			WithHint("run the pipeline again, or bring the files from where they were whole")
+		return failure.New(failure.Artifact, "verify %s %s: %s", v.What, v.Path, report.Count(len(v.Problems), "problem")).
+			WithHint("%s", v.remedy())
 	}
 	return err
 }
@@ -95,7 +109,7 @@ func (a *app) findVerifiable(which string) (string, error) {
 		}
 	}
 	if strings.ContainsRune(which, filepath.Separator) {
-		return "", failure.New(failure.Artifact, "verify %s: it is not there", which).At(which)
+		return "", failure.New(failure.Artifact, "verify %s: it is not there", which)
 	}
 	return a.findRun(which)
 }
@@ -104,6 +118,10 @@ func (a *app) verifyPath(ctx context.Context, path, root string) (verified, erro
 	info, err := os.Stat(path)
 	if err != nil {
 		return verified{}, failure.New(failure.Artifact, "verify: %w", err)
+	}
+	noStatement := failure.New(failure.Usage, "--root is for a statement, and %s is none", path)
+	if info.IsDir() && root != "" {
+		return verified{}, noStatement
 	}
 	if info.IsDir() {
 		return verifyFolder(ctx, path)
@@ -120,7 +138,10 @@ func (a *app) verifyPath(ctx context.Context, path, root string) (verified, erro
 	}
 	rep, err := report.Decode(text)
 	if err != nil {
-		return verified{}, failure.New(failure.Artifact, "verify %s: it is neither a report nor an in-toto statement: %w", filepath.Base(path), err).At(path)
+		return verified{}, failure.New(failure.Artifact, "verify: it is neither a report nor an in-toto statement: %w", err).At(path)
+	}
+	if root != "" {
+		return verified{}, noStatement
 	}
 	if dir := filepath.Dir(path); isRun(dir) {
 		found, err := pipeline.VerifyRun(ctx, dir)
@@ -173,7 +194,7 @@ func verifyFolder(ctx context.Context, dir string) (verified, error) {
 		v.Add(found, e.Name())
 	}
 	if models == 0 {
-		return v, failure.New(failure.Artifact, "verify %s: it is no run and no model repository that trtship wrote", dir).At(dir)
+		return v, failure.New(failure.Artifact, "verify %s: it is no run and no model repository that trtship wrote", dir)
 	}
 	return v, nil
 }

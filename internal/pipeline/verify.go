@@ -32,14 +32,15 @@ var runEntries = map[string]bool{
 func VerifyRun(ctx context.Context, dir string) (provenance.Found, error) {
 	v := &runVerifier{dir: dir, found: provenance.Found{Problems: []provenance.Problem{}}}
 	v.documents()
-	if err := v.artifacts(ctx); err != nil {
-		return v.found, err
+	err := v.artifacts(ctx)
+	if err == nil {
+		err = v.statement(ctx)
 	}
-	if err := v.statement(ctx); err != nil {
-		return v.found, err
+	if err == nil {
+		v.strangers()
 	}
-	v.strangers()
-	return v.found, nil
+	v.found.Settle()
+	return v.found, err
 }
 
 type runVerifier struct {

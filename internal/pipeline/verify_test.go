@@ -159,8 +159,13 @@ func TestAChangeOfARunIsFound(t *testing.T) {
 		"the configuration": {func(t *testing.T, dir string) {
 			overwrite(t, filepath.Join(dir, "config.yaml"), []byte("model: {a}\n"))
 		}, []string{
-			"config.yaml differs", "config.yaml differs", // by the manifest, and by the statement
+			"config.yaml differs", // by the manifest and by the statement, said once
 		}},
+		"a version folder that holds nothing": {func(t *testing.T, dir string) {
+			if err := os.Mkdir(filepath.Join(dir, "artifacts", "onnx", "2"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"artifacts/onnx/2/ is not listed"}},
 		"a verdict in the report": {func(t *testing.T, dir string) {
 			edit(t, filepath.Join(dir, "report.json"), func(m map[string]any) { m["exit_code"] = 6 })
 		}, []string{"report.json differs"}},

@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"sort"
@@ -90,6 +91,17 @@ func (f *Found) Add(other Found, below string) {
 	}
 }
 
+// Settle sorts the problems by path and says each once.
+func (f *Found) Settle() {
+	sort.SliceStable(f.Problems, func(i, j int) bool { return f.Problems[i].Path < f.Problems[j].Path })
+	said := map[Problem]bool{}
+	f.Problems = slices.DeleteFunc(f.Problems, func(p Problem) bool {
+		twice := said[p]
+		said[p] = true
+		return twice
+	})
+}
+
 // Say adds a problem.
 func (f *Found) Say(what What, path, detail string, args ...any) {
 	f.Problems = append(f.Problems, Problem{What: what, Path: path, Detail: fmt.Sprintf(detail, args...)})
@@ -97,8 +109,8 @@ func (f *Found) Say(what What, path, detail string, args ...any) {
 
 // CheckFiles holds the files below dir to what is said of them. It opens
 // nothing outside of dir, follows no link below it, and writes nothing. Files
-// that nobody speaks of are found if extra is set, except those that allow
-// names. The error is for a context that ended.
+// and folders that nobody speaks of are found if extra is set, except those that
+// allow names. The error is for a context that ended.
 func CheckFiles(ctx context.Context, dir string, want []Want, extra bool, allow ...string) (Found, error) {
 	found := Found{Problems: []Problem{}}
 	root, err := os.OpenRoot(dir)
@@ -131,7 +143,7 @@ func CheckFiles(ctx context.Context, dir string, want []Want, extra bool, allow 
 	if extra {
 		err = found.walk(ctx, root, known)
 	}
-	sort.SliceStable(found.Problems, func(i, j int) bool { return found.Problems[i].Path < found.Problems[j].Path })
+	found.Settle()
 	return found, err
 }
 
@@ -254,8 +266,16 @@ func fileProblem(name string, err error) Problem {
 // mostExtra is how many files that nobody speaks of are named.
 const mostExtra = 1000
 
-// walk finds what is not known. Links are not followed.
+// walk finds what is not known. Links are not followed, and a folder that holds
+// nothing known is named as a whole: empty, it may be a version to a server;
+// full, it may be the root of a disk.
 func (f *Found) walk(ctx context.Context, root *os.Root, known map[string]bool) error {
+	folders := map[string]bool{".": true}
+	for name := range known {
+		for dir := path.Dir(name); !folders[dir] && dir != "/"; dir = path.Dir(dir) {
+			folders[dir] = true
+		}
+	}
 	extra := 0
 	err := fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
 		if ctx.Err() != nil {
@@ -265,11 +285,15 @@ func (f *Found) walk(ctx context.Context, root *os.Root, known map[string]bool) 
 		case err != nil:
 			f.Problems = append(f.Problems, fileProblem(name, err))
 			return fs.SkipDir
-		case name == "." || e.IsDir() || known[name]:
+		case e.IsDir() && folders[name] || known[name]:
 			return nil
 		}
 		if extra++; extra > mostExtra {
 			return fs.SkipAll
+		}
+		if e.IsDir() {
+			f.Say(Extra, name+"/", "%s", "")
+			return fs.SkipDir
 		}
 		f.Say(Extra, name, "%s", "")
 		return nil

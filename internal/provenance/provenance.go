@@ -279,7 +279,7 @@ func PyPI(name, version string) Material {
 
 // ToolMaterial is a tool by the version that decided what a stage made.
 func ToolMaterial(name, version, stage string) Material {
-	return Material{Name: "tool " + name, URI: packageurl.NewPackageURL(packageurl.TypeGeneric, "", separators.ReplaceAllString(strings.ReplaceAll(name, " ", "-"), "-"), version, nil, "").ToString(), Stage: stage}
+	return Material{Name: "tool " + name, URI: packageurl.NewPackageURL(packageurl.TypeGeneric, "", separators.ReplaceAllString(strings.ReplaceAll(name, " ", "-"), "-"), strings.TrimPrefix(version, name+" "), nil, "").ToString(), Stage: stage}
 }
 
 // Statement is one that was read: what it names, in its order.

@@ -220,3 +220,15 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+func TestAToolIsNamedOnce(t *testing.T) {
+	for version, want := range map[string]string{
+		"server 2.51.0": "pkg:generic/server@2.51.0",
+		"2.51.0":        "pkg:generic/server@2.51.0",
+		"serverless":    "pkg:generic/server@serverless",
+	} {
+		if got := provenance.ToolMaterial("server", version, "served").URI; got != want {
+			t.Errorf("%q: %s, want %s", version, got, want)
+		}
+	}
+}
