@@ -230,6 +230,11 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add(b)
 	f.Add([]byte(`{"format":"trtship-report/1","settings":{"hardware":"optional"},"verdict":"pass","stages":[{"name":"a","verdict":"fail","checks":[{"id":"a/b","verdict":"broken","detail":"\u001b[1m]]>"}]}]}`))
+	// Short ones, of which most bytes are keys and values that something is made of.
+	head := `{"format":"trtship-report/1","settings":{"hardware":"optional"},"verdict":"pass",`
+	list := func(item string) string { return "[" + strings.TrimSuffix(strings.Repeat(item+",", 6), ",") + "]" }
+	f.Add([]byte(head + `"validations":` + list(`{"points":[{}],"rows":[{"elements":2,"breaches":1,"verdict":"fail"}]}`) + "}"))
+	f.Add([]byte(head + `"benchmark":{"rows":` + list(`{"samples":[1,2,"+Inf"],"phases":{"execute":{"p50":1}}}`) + `,"skipped":[{"verdict":"skip"}]}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := report.Decode(b)
 		if err != nil {

@@ -65,8 +65,8 @@ var plants = []plant{
 		file: "internal/tensor/npy.go", old: "b := make([]byte, n)\n\t\t_, err := io.ReadFull(r, b)\n\t\treturn b, shortRead(err)", new: "b := make([]byte, n)\n\t\t_, _ = io.ReadFull(r, b)\n\t\treturn b, nil",
 	},
 	{
-		target: "internal/tensor.FuzzReadNPZ", about: "believes the shape in a note",
-		file: "internal/tensor/npz.go", old: "Shape: note.Shape, Data: t.Data}\n\t\treturn out, out.Check()", new: "Shape: note.Shape, Data: t.Data}\n\t\treturn out, nil",
+		target: "internal/tensor.FuzzReadNPZ", about: "believes the length of a string",
+		file: "internal/tensor/npz.go", old: "n > uint64(len(b)-4)", new: "n > 1<<32",
 	},
 	{
 		target: "internal/triton/kserve.FuzzGRPCReply", about: "counts the outputs twice and never their contents",
