@@ -70,6 +70,9 @@ why they cannot be used. With --require it exits with 3 unless what is named is 
 		GroupID: "setup",
 		Args:    positional(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("require") && len(want) == 0 { // an empty variable of a shell must not pass
+				return failure.New(failure.Usage, "--require is empty").WithHint("name some of %s", strings.Join(required, ", "))
+			}
 			for _, w := range want {
 				if !slices.Contains(required, w) {
 					return failure.New(failure.Usage, "--require %q is not one of %s", w, strings.Join(required, ", "))

@@ -50,6 +50,18 @@ func parsePlan(arg string) (planArg, error) {
 	return p, nil
 }
 
+// parsePlans reads several.
+func parsePlans(args []string) ([]planArg, error) {
+	plans := make([]planArg, len(args))
+	for i, arg := range args {
+		var err error
+		if plans[i], err = parsePlan(arg); err != nil {
+			return nil, err
+		}
+	}
+	return plans, nil
+}
+
 // descriptionPath is where the description of a plan lies.
 func descriptionPath(plan string) string {
 	if filepath.Base(plan) == engine.PlanFile {
@@ -136,6 +148,10 @@ func (a *app) benchmarkEngine(ctx context.Context, config string, engines []stri
 	if len(engines) == 0 {
 		return failure.New(failure.Usage, "no engine to measure").WithHint("name one with --engine fp16:engines/model.fp16.plan")
 	}
+	plans, err := parsePlans(engines) // before the GPU: they are wrong on any machine
+	if err != nil {
+		return err
+	}
 	if err := refuseExisting(output); err != nil {
 		return err
 	}
@@ -148,11 +164,7 @@ func (a *app) benchmarkEngine(ctx context.Context, config string, engines []stri
 		return err
 	}
 	var arts []artifact.Artifact
-	for _, arg := range engines {
-		p, err := parsePlan(arg)
-		if err != nil {
-			return err
-		}
+	for _, p := range plans {
 		art, err := s.giveEngine(ctx, p)
 		if err != nil {
 			return err
@@ -234,6 +246,10 @@ benchmark.margin; regressed is exit 12, unclear exit 13.`,
 }
 
 func (a *app) benchmarkAB(ctx context.Context, args []string, o engine.Alternation, confidence float64, batch int) error {
+	plans, err := parsePlans(args[1:])
+	if err != nil {
+		return err
+	}
 	s, err := a.step(ctx, args[0])
 	if err != nil {
 		return err
@@ -254,11 +270,8 @@ func (a *app) benchmarkAB(ctx context.Context, args []string, o engine.Alternati
 	}
 	defer child.Close()
 	sides := make([]benchmark.Side, 2)
-	for i, arg := range args[1:] {
-		p, err := parsePlan(arg)
-		if err != nil {
-			return err
-		}
+	for i, p := range plans {
+		var err error
 		if sides[i], err = benchmark.OpenSide(child, s.session.cfg, p.path, p.description, batch, scratch); err != nil {
 			return err
 		}

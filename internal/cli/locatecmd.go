@@ -52,6 +52,16 @@ func (a *app) locate(ctx context.Context, args []string, o locateOptions) error 
 	if !ok {
 		return failure.New(failure.Usage, "--precision is %q", o.precision).WithHint("choose fp16 or bf16; for int8 use trtship sensitivity")
 	}
+	if o.most < 1 {
+		return failure.New(failure.Usage, "--max-nodes is %d, want at least 1", o.most)
+	}
+	if len(args) == 2 { // before the GPU: it is wrong on any machine
+		if m, err := onnx.Open(args[1]); err != nil {
+			return err
+		} else {
+			m.Close()
+		}
+	}
 	s, err := a.step(ctx, args[0])
 	if err != nil {
 		return err

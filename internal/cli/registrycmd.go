@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,7 +23,7 @@ func newPublishCmd(a *app) *cobra.Command {
 	var f publishFlags
 	c := &cobra.Command{
 		Use:   "publish REPOSITORY REFERENCE",
-		Short: "Put a model into an OCI registry or layout",
+		Short: "Put a model into an OCI registry, a layout on disk or a GitHub release",
 		Long: `publish puts one model of a repository, with all its versions and its manifest, at REFERENCE:
 HOST/NAME:TAG in a registry, oci:FOLDER:TAG on disk, or release:TAG (release:OWNER/NAME@TAG) for the
 files of a GitHub release, which must be there: MODEL-model-repository.tar.gz and its .sha256. Every
@@ -57,11 +58,17 @@ func newPullCmd(a *app) *cobra.Command {
 is held to the manifest that was packaged with it, too, and to the statement of provenance that
 refers to it, which then lies beside the manifest as trtship-provenance.json. A model that is there is never overwritten.
 A release's file (release:OWNER/NAME@TAG) is held to its .sha256, and always to the model's manifest.`,
+		Example: "  trtship pull ghcr.io/team/digits:v1 -o model_repository --verify\n  trtship pull oci:layout:v1 -o model_repository\n  trtship pull release:team/digits@v1 -o model_repository",
 		GroupID: "serving",
 		Args:    positional(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if strings.HasPrefix(args[0], github.ReleasePrefix) {
+			switch release := strings.HasPrefix(args[0], github.ReleasePrefix); {
+			case release && plain:
+				return failure.New(failure.Usage, "--plain-http is for registries")
+			case release:
 				return a.pullRelease(cmd.Context(), args[0], output, model)
+			case model != "":
+				return failure.New(failure.Usage, "--model is for releases; a tag of a registry or a layout has one model")
 			}
 			return a.pull(cmd.Context(), args[0], output, verify, plain)
 		},
@@ -118,22 +125,38 @@ func (f publishFlags) statement(repository string) ([]byte, error) {
 	return text, nil
 }
 
+// findPublished returns the folder of a repository and the model that is meant:
+// the one that is named, or the only one.
+func (a *app) findPublished(path, name string) (repository, model string, err error) {
+	if repository, err = a.findRepository(path); err != nil {
+		return "", "", err
+	}
+	if name == "" {
+		m, err := triton.OnlyModel(repository)
+		return repository, m.Name, err
+	}
+	models, err := triton.Models(repository)
+	if err != nil {
+		return "", "", err
+	}
+	names := make([]string, len(models))
+	for i, m := range models {
+		names[i] = m.Name
+	}
+	if !slices.Contains(names, name) {
+		return "", "", failure.New(failure.Artifact, "%s holds no model %s", path, name).WithHint("it has %s", strings.Join(names, ", "))
+	}
+	return repository, name, nil
+}
+
 func (a *app) publish(ctx context.Context, args []string, f publishFlags) error {
-	model := f.model
 	ref, err := registry.ParseReference(args[1])
 	if err != nil {
 		return err
 	}
-	repository, err := a.findRepository(args[0])
+	repository, model, err := a.findPublished(args[0], f.model)
 	if err != nil {
 		return err
-	}
-	if model == "" {
-		m, err := triton.OnlyModel(repository)
-		if err != nil {
-			return err
-		}
-		model = m.Name
 	}
 	o := a.registryOptions(f.plain)
 	if o.Provenance, err = f.statement(args[0]); err != nil {

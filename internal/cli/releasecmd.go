@@ -7,7 +7,6 @@ import (
 
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/github"
-	"github.com/trtship/trtship/internal/triton"
 	"github.com/trtship/trtship/internal/triton/bundle"
 	"github.com/trtship/trtship/internal/triton/registry"
 	"github.com/trtship/trtship/report"
@@ -29,17 +28,12 @@ func (a *app) publishRelease(ctx context.Context, args []string, f publishFlags)
 	if f.plain {
 		return failure.New(failure.Usage, "--plain-http is for registries")
 	}
-	repository, err := a.findRepository(args[0])
-	if err != nil {
+	if _, err := github.ParseRelease(args[1], github.ReadEnv(a.io.Getenv).Repository); err != nil {
 		return err
 	}
-	model := f.model
-	if model == "" {
-		m, err := triton.OnlyModel(repository)
-		if err != nil {
-			return err
-		}
-		model = m.Name
+	repository, model, err := a.findPublished(args[0], f.model)
+	if err != nil {
+		return err
 	}
 	statement, err := f.statement(args[0])
 	if err != nil {

@@ -84,6 +84,7 @@ func TestReleasesThatCannotBePublishedTo(t *testing.T) {
 		"another repository":         {"release:other/model@v1", nil, 11, "404"},
 		"no repository":              {"release:v1", func(_ *githubtest.API, env map[string]string) { delete(env, "GITHUB_REPOSITORY") }, 2, "release:OWNER/NAME@TAG"},
 		"no tag":                     {"release:", nil, 2, "is no tag"},
+		"no tag of a repository":     {"release:a/b@", nil, 2, "\"release:a/b@\" is no tag of a release"},
 		"a tag that is an option":    {"release:--x", nil, 2, "is no tag"},
 		"a tag that leads elsewhere": {"release:../../x", nil, 2, "is no tag"},
 		"a token that can only read": {"release:v1", func(api *githubtest.API, _ map[string]string) { api.ReadOnly = true }, 11, "contents: write"},

@@ -7,6 +7,7 @@ package failure
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Detail is one labelled line below an error, such as "expected" and "[8,1]".
@@ -48,7 +49,7 @@ func (e *Error) With(label, format string, args ...any) *Error {
 }
 
 func (e *Error) Error() string {
-	if e.Where != "" {
+	if e.Where != "" && !strings.Contains(e.Message, e.Where) { // a place is said once
 		return e.Where + ": " + e.Message
 	}
 	return e.Message

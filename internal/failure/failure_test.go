@@ -33,6 +33,9 @@ func TestCodeOf(t *testing.T) {
 	if !errors.Is(model, fs.ErrNotExist) || model.Error() != "a.yaml:3: load weights: file does not exist" {
 		t.Errorf("text %q", model)
 	}
+	if e := failure.New(failure.Artifact, "write out.onnx: it is already there").At("out.onnx"); e.Error() != "write out.onnx: it is already there" {
+		t.Errorf("a place that the message names is said twice: %q", e)
+	}
 	if model.Hint != "look here" || len(model.Details) != 1 || model.Details[0] != (failure.Detail{Label: "expected", Value: "[8]"}) {
 		t.Errorf("hint %q, details %v", model.Hint, model.Details)
 	}

@@ -45,11 +45,14 @@ func ParseRelease(text, here string) (Release, error) {
 	if repo, tag, ok := strings.Cut(rest, "@"); ok && repositoryName.MatchString(repo) {
 		r.Repository, r.Tag = repo, tag
 	}
-	if !repositoryName.MatchString(r.Repository) {
+	if r.Tag != "" && here == "" && r.Repository == "" {
+		return r, failure.New(failure.Usage, "%q names no repository, and GITHUB_REPOSITORY is not set", text).WithHint("write release:OWNER/NAME@TAG")
+	}
+	if r.Tag != "" && !repositoryName.MatchString(r.Repository) {
 		return r, failure.New(failure.Usage, "%q names no repository, and GITHUB_REPOSITORY is %q", text, here).WithHint("write release:OWNER/NAME@TAG")
 	}
 	if r.Tag == "" || strings.HasPrefix(r.Tag, "-") || strings.ContainsAny(r.Tag, " ~^:?*[\\\x00\n") || strings.Contains(r.Tag, "..") {
-		return r, failure.New(failure.Usage, "%q is no tag", r.Tag).WithHint("write release:TAG or release:OWNER/NAME@TAG")
+		return r, failure.New(failure.Usage, "%q is no tag of a release: %q", text, r.Tag).WithHint("write release:TAG or release:OWNER/NAME@TAG")
 	}
 	return r, nil
 }

@@ -46,8 +46,8 @@ func lacks(s *step, lacking map[stage.Need]error) (stage.Need, error) {
 }
 
 // preflight returns the error of a run that cannot be done here, naming the
-// --until that can.
-func preflight(steps []*step, lacking map[stage.Need]error) error {
+// --until that can; a single step, whose target is given, has no such flag.
+func preflight(steps []*step, lacking map[stage.Need]error, target string) error {
 	first, last := "", ""
 	var e *failure.Error
 	for _, s := range steps {
@@ -76,7 +76,10 @@ func preflight(steps []*step, lacking map[stage.Need]error) error {
 	if e == nil {
 		return nil
 	}
-	if last == "" {
+	switch {
+	case target != "":
+		return e.WithHint("Run it on a machine that has it. `trtship doctor` shows what is here.")
+	case last == "":
 		return e.WithHint("No stage that is asked for can run without it. `trtship doctor` shows what is here.")
 	}
 	return e.WithHint("Run with `--until %s`, or on a machine that has it. `trtship doctor` shows what is here.", last)

@@ -50,7 +50,7 @@ func run(ctx context.Context, o Options, target string, given Given) (*report.Re
 	r.lacking = probe(ctx, o, steps)
 	stop := error(nil)
 	if !o.AllowMissing {
-		stop = preflight(steps, r.lacking)
+		stop = preflight(steps, r.lacking, target)
 	}
 	if stop != nil {
 		r.refuse()

@@ -13,6 +13,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2"
 	"oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/errdef"
 	"oras.land/oras-go/v2/registry"
 
 	"github.com/trtship/trtship/internal/failure"
@@ -65,6 +66,9 @@ func provenanceOf(dir string, o Options) ([]byte, error) {
 // attach pushes a statement as a referrer of a model.
 func attach(ctx context.Context, to oras.Target, model v1.Descriptor, statement []byte) (digest string, err error) {
 	layer, err := oras.PushBytes(ctx, to, provenance.MediaType, statement)
+	if errors.Is(err, errdef.ErrAlreadyExists) { // a layout says so of equal bytes
+		layer, err = content.NewDescriptorFromBytes(provenance.MediaType, statement), nil
+	}
 	if err != nil {
 		return "", err
 	}

@@ -54,6 +54,9 @@ func TestProvenanceGoesWithTheModel(t *testing.T) {
 			if err != nil || p.Provenance == "" || p.Digest != bare.Digest {
 				t.Fatalf("%+v %v, the model alone %s", p, err, bare.Digest)
 			}
+			if again, err := registry.Publish(t.Context(), from, "m", parse(t, reference), o); err != nil || again != p {
+				t.Fatalf("again: %+v %v, want %+v", again, err, p)
+			}
 			to := t.TempDir()
 			if _, err := registry.Pull(t.Context(), parse(t, reference), to, true, o); err != nil {
 				t.Fatal(err)

@@ -51,7 +51,7 @@ type Reference struct {
 // ParseReference reads a reference. One that starts with a dash is none.
 func ParseReference(text string) (Reference, error) {
 	bad := func(err error) (Reference, error) {
-		return Reference{}, failure.New(failure.Usage, "%q is no reference: %w", text, err).WithHint("write HOST/NAME:TAG, or oci:FOLDER:TAG")
+		return Reference{}, failure.New(failure.Usage, "%q is no reference: %w", text, err).WithHint("write HOST/NAME:TAG, oci:FOLDER:TAG, or release:OWNER/NAME@TAG")
 	}
 	if strings.HasPrefix(text, "-") || text == "" {
 		return bad(errors.New("it is empty or starts with a dash"))
@@ -66,6 +66,10 @@ func ParseReference(text string) (Reference, error) {
 		}
 		if r.Layout == "" || strings.HasPrefix(r.Layout, "-") || r.Tag == "" {
 			return bad(errors.New("the folder or the tag is missing"))
+		}
+		tag := registry.Reference{Registry: "localhost", Repository: "layout", Reference: r.Tag} // a layout takes any words
+		if err := tag.ValidateReference(); err != nil {
+			return bad(err)
 		}
 		return r, nil
 	}

@@ -254,7 +254,7 @@ func TestReferences(t *testing.T) {
 			t.Errorf("%s: %s", text, got)
 		}
 	}
-	for _, text := range []string{"", "-o", "--help", "oci:", "oci:-x", "oci::v1", "host/name", "a b/c:d", "no-slash"} {
+	for _, text := range []string{"", "-o", "--help", "oci:", "oci:-x", "oci::v1", "oci:x:v 1", "oci:x:-v", "oci:x@sha256:12", "host/name", "a b/c:d", "no-slash"} {
 		if _, err := registry.ParseReference(text); failure.CodeOf(err) != failure.Usage {
 			t.Errorf("%q: %v", text, err)
 		}
