@@ -124,6 +124,7 @@ func (s *scripted) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // FuzzReplies lets GitHub answer anything: nothing may panic or go on for ever,
 // and a comment that is edited is one that the bot wrote under our marker.
+// Slow: each input is the answer in four conversations of up to 20,000 requests.
 func FuzzReplies(f *testing.F) {
 	ours := `[{"id":5,"user":{"login":"bot"},"body":"` + Marker("m") + `\nold"}]`
 	f.Add([]byte(ours), uint16(200), "")

@@ -34,8 +34,10 @@ type FaultRow struct {
 	Failures int64  `json:"failures"`
 	// New is how many inputs reached code that no seed and no kept input
 	// reached; fuzzing only.
-	New    int64  `json:"new_interesting,omitempty"`
-	Detail string `json:"detail,omitempty"`
+	New int64 `json:"new_interesting,omitempty"`
+	// Seconds is how long the fuzzer ran; fuzzing only.
+	Seconds float64 `json:"seconds,omitempty"`
+	Detail  string  `json:"detail,omitempty"`
 }
 
 // faultsFile is the whole document.

@@ -214,7 +214,7 @@ func disagreement(t testing.TB, before, after *onnx.Model) string {
 }
 
 // FuzzPasses grows graphs and compares their answers in ONNX Runtime before and
-// after all passes.
+// after all passes. Slow: each input is a session of its own.
 func FuzzPasses(f *testing.F) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 24 {

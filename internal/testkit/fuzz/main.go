@@ -81,22 +81,24 @@ func run(ctx context.Context, o options, only string) (err error) {
 			return err
 		}
 	}
+	start := time.Now()
 	var failed []string
 	for _, t := range targets {
 		if !o.only.MatchString(t.String()) {
 			continue
 		}
-		if want := o.executions(t); want > 0 {
+		if want := o.executions(t); want > 0 && ctx.Err() == nil {
 			row, err := o.fuzzTarget(ctx, t, want)
-			failed = append(failed, o.keep(row, err)...)
+			failed = append(failed, o.keep(ctx, row, err)...)
 		}
 		for _, p := range plants {
 			if o.planted && p.target == t.String() && ctx.Err() == nil {
 				row, err := o.findPlanted(ctx, t, p)
-				failed = append(failed, o.keep(row, err)...)
+				failed = append(failed, o.keep(ctx, row, err)...)
 			}
 		}
 	}
+	fmt.Printf("%s, %s\n", time.Since(start).Round(time.Second), workers())
 	if len(failed) > 0 {
 		return fmt.Errorf("%d failures:\n%s", len(failed), strings.Join(failed, "\n"))
 	}
@@ -110,14 +112,18 @@ func (o options) executions(t target) int64 {
 	return o.pure
 }
 
-// keep prints and records a row, and returns what failed.
-func (o options) keep(row testkit.FaultRow, err error) []string {
+// keep prints and records a row, and returns what failed. A run that was ended
+// from outside says nothing of its target and is not recorded.
+func (o options) keep(ctx context.Context, row testkit.FaultRow, err error) []string {
 	var failed []string
+	if ctx.Err() != nil {
+		return []string{fmt.Sprintf("%s.%s: ended: %v", row.Package, row.Test, ctx.Err())}
+	}
 	if err != nil {
 		row.Failures = 1
 		failed = append(failed, fmt.Sprintf("%s.%s: %v", row.Package, row.Test, err))
 	}
-	fmt.Printf("%s.%s: %s %s: %d executions, %d new interesting, %d failures; %s\n", row.Package, row.Test, row.Kind, row.About, row.Tried, row.New, row.Failures, row.Detail)
+	fmt.Printf("%s.%s: %s %s: %d executions, %d new interesting, %d failures, %.0f s; %s\n", row.Package, row.Test, row.Kind, row.About, row.Tried, row.New, row.Failures, row.Seconds, row.Detail)
 	if o.record {
 		if err := testkit.MergeFaults(o.root, row); err != nil {
 			failed = append(failed, err.Error())

@@ -56,7 +56,7 @@ func (o options) findPlanted(ctx context.Context, t target, p plant) (testkit.Fa
 		most = plantedORT
 	}
 	got, err := o.fuzz(ctx, binary, work, t, most, plantedTime)
-	row.Tried = got.executions
+	row.Tried, row.Seconds = got.executions, got.seconds
 	if !got.failed {
 		return row, fmt.Errorf("%s: not found in %d executions: %w", p.about, got.executions, orNotFound(err))
 	}

@@ -7,9 +7,11 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"sort"
 	"strconv"
 	"strings"
@@ -24,7 +26,8 @@ import (
 type target struct {
 	dir  string // below the module's folder
 	name string
-	ort  bool // its comment says that it asks ONNX Runtime
+	ort  bool   // its comment says that it asks ONNX Runtime
+	slow string // why it takes minutes, as its comment says after "Slow: "
 }
 
 func (t target) String() string { return t.dir + "." + t.name }
@@ -49,13 +52,31 @@ func findTargets(root string) ([]target, error) {
 		dir, err := filepath.Rel(root, filepath.Dir(path))
 		for _, d := range file.Decls {
 			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && strings.HasPrefix(f.Name.Name, "Fuzz") {
-				all = append(all, target{dir: filepath.ToSlash(dir), name: f.Name.Name, ort: strings.Contains(f.Doc.Text(), "ONNX Runtime")})
+				all = append(all, target{
+					dir: filepath.ToSlash(dir), name: f.Name.Name,
+					ort: strings.Contains(f.Doc.Text(), "ONNX Runtime"), slow: whySlow(f.Doc.Text()),
+				})
 			}
 		}
 		return err
 	})
 	sort.Slice(all, func(i, j int) bool { return all[i].String() < all[j].String() })
 	return all, err
+}
+
+// workers says how many inputs are tried at once.
+func workers() string {
+	if n := runtime.GOMAXPROCS(0); n > 1 {
+		return fmt.Sprintf("%d workers", n)
+	}
+	return "1 worker"
+}
+
+// whySlow is the sentence of a comment that begins with "Slow: ".
+func whySlow(comment string) string {
+	_, why, _ := strings.Cut(strings.Join(strings.Fields(comment), " "), "Slow: ")
+	why, _, _ = strings.Cut(why, ".")
+	return why
 }
 
 // build compiles the tests of a package as the fuzzer needs them.
@@ -99,6 +120,7 @@ func (s *shown) Write(b []byte) (int, error) {
 // outcome is what the fuzzer said.
 type outcome struct {
 	executions, fresh int64
+	seconds           float64
 	output            string
 	failed            bool // the target failed, with an input for it
 }
@@ -113,9 +135,10 @@ func (o options) fuzz(ctx context.Context, binary, dir string, t target, executi
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	start := time.Now()
 	output, err := o.command(ctx, dir, binary, "-test.run=^$", "-test.fuzz=^"+t.name+"$", "-test.fuzzcachedir="+cache,
 		fmt.Sprintf("-test.fuzztime=%dx", executions), "-test.fuzzminimizetime=10x")
-	res := outcome{output: output}
+	res := outcome{output: output, seconds: math.Round(time.Since(start).Seconds()*10) / 10}
 	for _, m := range progress.FindAllStringSubmatch(res.output, -1) {
 		res.executions, _ = strconv.ParseInt(m[1], 10, 64)
 		if m[2] != "" {
@@ -136,13 +159,17 @@ func (o options) fuzzTarget(ctx context.Context, t target, want int64) (testkit.
 	if t.ort {
 		row.Detail = "asks ONNX Runtime"
 	}
+	row.Detail += ", " + workers()
+	if t.slow != "" {
+		row.Detail += "; slow, since " + t.slow
+	}
 	binary, err := o.build(ctx, t.dir, "")
 	if err != nil {
 		return row, err
 	}
 	// The fuzzer counts its seeds and may stop a few short.
 	got, err := o.fuzz(ctx, binary, filepath.Join(o.root, filepath.FromSlash(t.dir)), t, want+want/100, o.limit)
-	row.Tried, row.New = got.executions, got.fresh
+	row.Tried, row.New, row.Seconds = got.executions, got.fresh, got.seconds
 	switch {
 	case err != nil:
 		return row, fmt.Errorf("%w\n%s", err, got.output)

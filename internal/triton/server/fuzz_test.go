@@ -31,6 +31,7 @@ func (a *anyReply) RoundTrip(r *http.Request) (*http.Response, error) {
 // FuzzEngineReply lets a container engine answer anything: nothing may panic,
 // errors have a code, and a container counts as running only if the engine said
 // so. The bytes are read as a log too.
+// Slow: each input answers up to eight requests of a client that is made anew.
 func FuzzEngineReply(f *testing.F) {
 	f.Add(uint16(200), []byte(`{"Id":"abc","State":{"Running":true},"Mounts":[{"Source":"/host","Destination":"/here"}]}`))
 	f.Add(uint16(200), []byte(`{"Id":"abc","State":{"Running":false,"ExitCode":1,"Error":"out of memory"}}`))
