@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/trtship/trtship/internal/config"
@@ -49,6 +50,10 @@ type app struct {
 	dir      string
 	set      []string
 
+	// unknown is the error of help for a command that does not exist; the
+	// library's own help says nothing of it.
+	unknown error
+
 	// done is what a command that ran to its end asks the process to exit with.
 	done failure.Code
 }
@@ -65,6 +70,9 @@ func Main(ctx context.Context, args []string, streams IO) (code int) {
 		a.json = wantsJSON(args) // so that errors in the arguments are JSON, too
 		root.SetArgs(args)
 		err := root.ExecuteContext(ctx)
+		if err == nil {
+			err = a.unknown
+		}
 		return a.exit(ctx, err)
 	})
 }
@@ -110,7 +118,10 @@ Exit codes: docs/exit-codes.md, or ` + "`trtship help exit-codes`" + `.`,
 		Version:       a.version,
 		Args:          anyCommand,
 		RunE:          a.showHelp,
-		PersistentPreRunE: func(*cobra.Command, []string) error {
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			if err := emptyFlag(c); err != nil {
+				return err
+			}
 			return a.prepare()
 		},
 	}
@@ -150,7 +161,15 @@ Exit codes: docs/exit-codes.md, or ` + "`trtship help exit-codes`" + `.`,
 		root.AddCommand(newModelStepCmd(m)(a))
 	}
 	root.AddCommand(exitCodesTopic())
-	root.SetHelpCommandGroupID("setup")
+	root.SetHelpCommand(a.helpCmd())
+	help := root.HelpFunc()
+	root.SetHelpFunc(func(c *cobra.Command, args []string) {
+		if words := c.Flags().Args(); c.HasSubCommands() && len(words) > 0 {
+			a.unknown = anyCommand(c, words)
+			return
+		}
+		help(c, args)
+	})
 	root.SetCompletionCommandGroupID("setup")
 	return root
 }
@@ -164,6 +183,18 @@ var commands = []func(*app) *cobra.Command{
 
 // commandStarted is where tests make every command meet an unexpected error.
 var commandStarted = failpoint.New("cli.command.started")
+
+// emptyFlag refuses a flag that is given without a value, as a script with an
+// unset variable gives it: a gate without its baseline would pass.
+func emptyFlag(c *cobra.Command) error {
+	var err error
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if err == nil && f.Value.Type() == "string" && f.Value.String() == "" {
+			err = failure.New(failure.Usage, "--%s is empty", f.Name).WithHint("leave it out, or give it a value; `%s --help` lists the flags", c.CommandPath())
+		}
+	})
+	return err
+}
 
 // prepare applies the flags that every command has.
 func (a *app) prepare() error {
@@ -202,6 +233,45 @@ func wantsJSON(args []string) bool {
 		}
 	}
 	return wants
+}
+
+// helpCmd is `trtship help`.
+func (a *app) helpCmd() *cobra.Command {
+	find := func(c *cobra.Command, words []string) (*cobra.Command, error) {
+		found, rest, err := c.Root().Find(words)
+		if found == nil {
+			found = c.Root()
+		}
+		if err == nil && len(rest) == 0 {
+			return found, nil
+		}
+		if len(rest) == 0 {
+			rest = words
+		}
+		return found, anyCommand(found, rest)
+	}
+	return &cobra.Command{
+		Use: "help [COMMAND]...", Short: "Help about any command", GroupID: "setup",
+		ValidArgsFunction: func(c *cobra.Command, words []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			var names []cobra.Completion
+			if found, err := find(c, words); err == nil {
+				for _, sub := range found.Commands() {
+					if sub.IsAvailableCommand() || sub.IsAdditionalHelpTopicCommand() {
+						names = append(names, cobra.CompletionWithDesc(sub.Name(), sub.Short))
+					}
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(c *cobra.Command, words []string) error {
+			found, err := find(c, words)
+			if err != nil {
+				return err
+			}
+			found.InitDefaultHelpFlag()
+			return found.Help()
+		},
+	}
 }
 
 // showHelp is what a command without a subcommand does. A program that asks for

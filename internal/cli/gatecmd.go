@@ -48,7 +48,7 @@ what did not run or is inconclusive.`,
 	c.Flags().StringSliceVar(&f.junit, "junit", nil, "`patterns` of JUnit files of other tools that must hold, too")
 	c.Flags().StringSliceVar(&f.allow, "allow-skipped", nil, "`patterns` of tests in them that may be skipped")
 	c.Flags().Float64Var(&f.confidence, "confidence", gate.DefaultConfidence, "`level` of the confidence intervals of changes")
-	c.Flags().StringVarP(&f.output, "output", "o", "", "write gate.json, report.md, report.html and junit.xml into this `folder`")
+	c.Flags().StringVarP(&f.output, "output", "o", "", "write gate.json, report.md, report.html and junit.xml into this `folder`, over those of an earlier gate")
 	return c
 }
 

@@ -44,7 +44,11 @@ func command(b *strings.Builder, c *cobra.Command) {
 		return
 	}
 	if !c.HasSubCommands() || c.Name() == "completion" {
-		fmt.Fprintf(b, "\n### %s\n\n", c.UseLine())
+		use := c.UseLine()
+		if c.Name() == "completion" {
+			use += " bash|fish|powershell|zsh"
+		}
+		fmt.Fprintf(b, "\n### %s\n\n", use)
 		text := c.Long
 		if text == "" || c.Name() == "completion" {
 			text = c.Short + "."
@@ -67,7 +71,7 @@ func command(b *strings.Builder, c *cobra.Command) {
 func flags(b *strings.Builder, set *pflag.FlagSet) {
 	rows := 0
 	set.VisitAll(func(f *pflag.Flag) {
-		if f.Name == "help" || f.Name == "version" {
+		if f.Name == "help" {
 			return
 		}
 		if rows == 0 {
