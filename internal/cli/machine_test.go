@@ -15,7 +15,8 @@ import (
 // index 0, NVML's readings and the key of the stage are of one device.
 func TestAChildSeesTheGPUThatTheConfigurationNames(t *testing.T) {
 	devices := []gpu.Device{
-		{GPU: report.GPU{Index: 0}, UUID: "GPU-a"}, {GPU: report.GPU{Index: 1}, UUID: "GPU-b"},
+		{GPU: report.GPU{Index: 0}, UUID: "GPU-a"},
+		{GPU: report.GPU{Index: 1}, UUID: "GPU-b"},
 		{GPU: report.GPU{Index: 1, MIG: true}, UUID: "MIG-c"},
 	}
 	for name, tt := range map[string]struct {
