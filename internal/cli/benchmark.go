@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -166,12 +167,19 @@ func (a *app) benchmarkCompare(base, head string, margin, confidence float64) er
 	}
 	t := a.table("row", "metric", "base", "head", "ratio", "change")
 	for _, d := range c.Deltas {
-		t.AppendRow([]any{d.Row, d.Metric, shown(d.Base), shown(d.Head), interval(d), d.Change})
+		change := string(d.Change)
+		if d.Low == nil && d.Change == report.Unclear {
+			change = "no interval" // not noisy: nothing but a median has one
+		}
+		t.AppendRow([]any{d.Row, d.Metric, shown(d.Base), shown(d.Head), interval(d), change})
 	}
 	a.printTable(t)
-	for title, lines := range map[string][]string{"not compared": c.Refused, "only in base": c.OnlyBase, "only in head": c.OnlyHead, "note": c.Warnings} {
-		for _, l := range lines {
-			a.say("%s: %s", title, l)
+	for _, part := range []struct {
+		title string
+		lines []string
+	}{{"not compared", c.Refused}, {"only in base", c.OnlyBase}, {"only in head", c.OnlyHead}, {"note", c.Warnings}} {
+		for _, l := range part.lines {
+			a.say("%s: %s", part.title, l)
 		}
 	}
 	return nil
@@ -181,7 +189,11 @@ func shown(n *report.Number) string {
 	if n == nil {
 		return ""
 	}
-	return fmt.Sprintf("%.4g", float64(*n))
+	x := float64(*n)
+	if math.Abs(x) >= 1000 && math.Abs(x) < 1e9 {
+		return fmt.Sprintf("%.0f", x) // 10660, not 1.066e+04
+	}
+	return fmt.Sprintf("%.4g", x)
 }
 
 func interval(d report.Delta) string {

@@ -122,6 +122,9 @@ Exit codes: docs/exit-codes.md, or ` + "`trtship help exit-codes`" + `.`,
 			if err := emptyFlag(c); err != nil {
 				return err
 			}
+			if err := flagOutside(c); err != nil {
+				return err
+			}
 			return a.prepare()
 		},
 	}

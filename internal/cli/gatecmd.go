@@ -53,9 +53,6 @@ what did not run or is inconclusive.`,
 }
 
 func (a *app) gate(which string, f gateFlags) error {
-	if !(f.confidence > 0 && f.confidence < 1) { // so that NaN is refused, too
-		return failure.New(failure.Usage, "--confidence %g is not between 0 and 1", f.confidence)
-	}
 	for _, p := range slices.Concat(f.vanished, f.junit, f.allow) {
 		if _, err := filepath.Match(p, ""); err != nil {
 			return failure.New(failure.Usage, "%q is no pattern: %w", p, err).WithHint(`write \[ for a bracket`)

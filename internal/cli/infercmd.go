@@ -226,6 +226,8 @@ func elementText(d tensor.DType, b []byte) string {
 		return fmt.Sprint(b[0])
 	case tensor.BFloat16:
 		return fmt.Sprintf("%g", math.Float32frombits(uint32(le.Uint16(b))<<16))
+	case tensor.Float16:
+		return fmt.Sprintf("%g", tensor.HalfValue(le.Uint16(b)))
 	}
 	return fmt.Sprintf("0x%x", b)
 }

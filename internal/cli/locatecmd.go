@@ -18,6 +18,7 @@ import (
 	"github.com/trtship/trtship/internal/precision"
 	"github.com/trtship/trtship/internal/tensor"
 	"github.com/trtship/trtship/internal/validation"
+	"github.com/trtship/trtship/report"
 )
 
 // locateOptions are the flags of locate.
@@ -52,15 +53,12 @@ func (a *app) locate(ctx context.Context, args []string, o locateOptions) error 
 	if !ok {
 		return failure.New(failure.Usage, "--precision is %q", o.precision).WithHint("choose fp16 or bf16; for int8 use trtship sensitivity")
 	}
-	if o.most < 1 {
-		return failure.New(failure.Usage, "--max-nodes is %d, want at least 1", o.most)
-	}
 	if len(args) == 2 { // before the GPU: it is wrong on any machine
-		if m, err := onnx.Open(args[1]); err != nil {
+		m, err := onnx.Open(args[1])
+		if err != nil {
 			return err
-		} else {
-			m.Close()
 		}
+		m.Close()
 	}
 	s, err := a.step(ctx, args[0])
 	if err != nil {
@@ -204,7 +202,7 @@ func (a *app) printLocated(precisionName string, r *locate.Repaired) error {
 		return a.printJSON(r)
 	}
 	if len(r.Found) == 0 {
-		a.print("every node holds in %s (%d builds)\n", precisionName, r.Builds)
+		a.print("every node holds in %s (%s)\n", precisionName, report.Count(r.Builds, "build"))
 		return nil
 	}
 	t := a.table("node", "operator", "output", "place", "sample", "max abs", "what happened")
@@ -216,6 +214,6 @@ func (a *app) printLocated(precisionName string, r *locate.Repaired) error {
 	for i, k := range r.Keep {
 		quoted[i] = fmt.Sprintf("%q", k)
 	}
-	a.print("\n# repairs it (%d builds):\nquantize:\n  keep_fp32: [%s]\n", r.Builds, strings.Join(quoted, ", "))
+	a.print("\n# repairs it (%s):\nquantize:\n  keep_fp32: [%s]\n", report.Count(r.Builds, "build"), strings.Join(quoted, ", "))
 	return nil
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -90,7 +91,8 @@ func setTolerance(key, value string) (func(*report.Tolerance), error) {
 	if err != nil {
 		return nil, err
 	}
-	if !(f >= -1) {
+	low := map[string]float64{"cosine_min": -1} // the others are no less than 0
+	if !(f >= low[key]) {
 		return nil, strconv.ErrRange
 	}
 	n := report.Number(f)
@@ -128,6 +130,11 @@ func (a *app) recheck(ctx context.Context, which string, tols []string, output s
 	if len(rep.Validations) == 0 {
 		return failure.New(failure.Artifact, "the report of run %s holds no comparison", rep.Run.ID).WithHint("run a stage that compares, such as validate")
 	}
+	for i, o := range overrides {
+		if !o.means(rep) { // a name that is misspelled would change nothing, and pass
+			return failure.New(failure.Usage, "--tol %q: the report compares no such precision or output", tols[i]).WithHint("%s", compared(rep))
+		}
+	}
 	if err := a.withStore(ctx, func(st *store.Store) error { return rejudge(ctx, rep, st, overrides) }); err != nil {
 		return err
 	}
@@ -142,6 +149,32 @@ func (a *app) recheck(ctx context.Context, which string, tols []string, output s
 		}
 	}
 	return a.printReport(rep)
+}
+
+// means reports whether a report has a comparison that the tolerance is for.
+func (t tolerance) means(rep *report.Report) bool {
+	for _, v := range rep.Validations {
+		for _, r := range v.Rows {
+			if (t.precision == "" || t.precision == cmp.Or(v.Precision, "onnx")) && (t.output == "" || t.output == r.Output) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// compared lists the precisions and outputs of a report.
+func compared(rep *report.Report) string {
+	var precisions, outputs []string
+	for _, v := range rep.Validations {
+		precisions = append(precisions, cmp.Or(v.Precision, "onnx"))
+		for _, r := range v.Rows {
+			outputs = append(outputs, r.Output)
+		}
+	}
+	slices.Sort(precisions)
+	slices.Sort(outputs)
+	return "precisions: " + strings.Join(slices.Compact(precisions), ", ") + "; outputs: " + strings.Join(slices.Compact(outputs), ", ")
 }
 
 // rejudge replaces the comparisons of a report and everything that follows from them.

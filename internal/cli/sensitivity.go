@@ -54,9 +54,6 @@ func (a *app) sensitivity(ctx context.Context, args []string, o sensitivityOptio
 	if !slices.Contains([]string{"int8", "fp16", "bf16"}, o.precision) {
 		return failure.New(failure.Usage, "--precision is %q", o.precision).WithHint("choose int8, fp16 or bf16")
 	}
-	if o.rows < 0 || o.most < 1 {
-		return failure.New(failure.Usage, "--rows is %d and --max-nodes %d; rows can be 0, which is all, nodes at least 1", o.rows, o.most)
-	}
 	for _, p := range []string{o.plot, o.patch} {
 		if err := refuseExisting(p); err != nil {
 			return err
@@ -189,6 +186,9 @@ func (a *app) finishSensitivity(r *sensitivity.Result, s *step, o sensitivityOpt
 		if err := report.WriteFile(o.plot, svg); err != nil {
 			return err
 		}
+	}
+	if o.patch != "" && patch == "" {
+		a.say("there is nothing to patch: %s is not written", o.patch)
 	}
 	if o.patch != "" && patch != "" {
 		if err := report.WriteFile(o.patch, []byte(patch)); err != nil {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,7 +79,7 @@ func (a *app) swap(ctx context.Context, path string, f servedFlags, version int6
 			WithHint("version %s is served as before", res.From)
 	}
 	if !a.json {
-		a.print("version %s of %s is served in place of %v: %d checks held\n", res.To, res.Model, res.From, len(res.Checks))
+		a.print("version %s of %s is served in place of %s: %s held\n", res.To, res.Model, strings.Join(res.From, ", "), report.Count(len(res.Checks), "check"))
 	}
 	return nil
 }

@@ -194,6 +194,9 @@ func (t *tuning) report(res rollout.TuneResult) error {
 		}
 		a.printTable(table)
 	}
+	if res.Best == nil && res.Budget == 0 {
+		return failure.New(failure.Benchmark, "no setting could be measured").WithHint("the table says why")
+	}
 	if res.Best == nil {
 		return failure.New(failure.Benchmark, "no setting keeps p99 under %g ms", res.Budget).WithHint("raise --p99, or try smaller batches and loads")
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"net"
 	"slices"
 	"time"
 
@@ -103,6 +104,9 @@ func (e *ServerError) Error() string {
 func Open(o Options) (Client, error) {
 	if o.MaxReply <= 0 || o.MaxReply > math.MaxInt32 {
 		o.MaxReply = math.MaxInt32
+	}
+	if _, _, err := net.SplitHostPort(o.Address); err != nil {
+		return nil, failure.New(failure.Usage, "%q is no address of a server: %w", o.Address, err).WithHint("write host:port, without http://")
 	}
 	switch o.Protocol {
 	case HTTP:
