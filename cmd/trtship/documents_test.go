@@ -26,7 +26,7 @@ var elsewhere = map[string]string{
 	"trtship publish model_repository release:team/digits@v1":                                    "needs GitHub; internal/triton/registry has a stand-in",
 	"trtship pull release:team/digits@v1 -o model_repository":                                    "needs GitHub",
 	"trtship tune examples/digits/trtship.yaml --p99 5 -o tuned.yaml":                            "searches for minutes; a script of internal/cli runs a smaller search",
-	"docker build -t trtship --build-arg BASE=debian:bookworm-slim .":                            "needs Docker: make test-act",
+	"docker build -t trtship --build-arg BASE=debian:bookworm-slim --build-arg CPU_ONLY=1 .":     "needs Docker: make test-act",
 	`docker run --rm --read-only --tmpfs /tmp -v "$PWD:/work" trtship run trtship.yaml`:          "needs Docker: make test-act",
 	"trtship gate 2026-03-01_1a2b3c --baseline main/report.json":                                 "the id of a run stands for any",
 	"cp -rL ../../.trtship/runs/ID/artifacts/model_repository .":                                 "the id of a run stands for any; make test-act runs the compose example",
@@ -48,6 +48,7 @@ var before = map[string]string{
 	"docs/stages/optimize.md: trtship optimize examples/digits/trtship.yaml model.onnx -o model.opt.onnx": "exits 0 trtship export examples/digits/trtship.yaml -o model.onnx",
 	"docs/stages/validate.md: trtship validate onnx examples/digits/trtship.yaml model.onnx":              "exits 0 trtship export examples/digits/trtship.yaml -o model.onnx",
 	"docs/serving.md: trtship serve examples/digits/trtship.yaml":                                         "exits 0 trtship run examples/digits/trtship.yaml --until package",
+	"trtship pull oci:layout:v1 -o model_repository":                                                      "exec rm -rf model_repository", // it is brought to another machine
 	"trtship models ls":                            "exits 0 trtship package examples/digits/trtship.yaml -o model_repository\nexits 0 trtship serve examples/digits/trtship.yaml -r model_repository --explicit",
 	"trtship infer digits --input image=image.npy": "exec $PYTHON $WORK/mine/image.py",
 }
@@ -57,22 +58,28 @@ func latest(to string) string {
 }
 
 var (
-	shellBlock   = regexp.MustCompile("(?ms)^```(sh|console|bash|)\n(.*?)^```")
 	shellRemark  = regexp.MustCompile(`\s+#\s.*$`)
 	documentsRun = []string{"README.md", "docs/*.md", "docs/*/*.md", "examples/*.md", "examples/*/*.md"}
 )
 
-// documented returns the command lines of a document, in order.
+// documented returns the command lines of a document's shell blocks, in order.
 func documented(text string) []string {
 	var out []string
-	for _, m := range shellBlock.FindAllStringSubmatch(text, -1) {
-		for line := range strings.Lines(m[2]) {
-			line = strings.TrimPrefix(strings.TrimSpace(shellRemark.ReplaceAllString(strings.TrimSpace(line), "")), "$ ")
-			line = strings.TrimPrefix(line, "bin/")
-			word, _, _ := strings.Cut(line, " ")
-			if slices.Contains([]string{"trtship", "make", "docker", "cp"}, word) {
-				out = append(out, line)
-			}
+	inside, shell := false, false
+	for line := range strings.Lines(text) {
+		if language, fence := strings.CutPrefix(strings.TrimSpace(line), "```"); fence {
+			inside = !inside
+			shell = inside && slices.Contains([]string{"", "sh", "bash", "console"}, language)
+			continue
+		}
+		if !shell {
+			continue
+		}
+		line = strings.TrimPrefix(strings.TrimSpace(shellRemark.ReplaceAllString(strings.TrimSpace(line), "")), "$ ")
+		line = strings.TrimPrefix(line, "bin/")
+		word, _, _ := strings.Cut(line, " ")
+		if slices.Contains([]string{"trtship", "make", "docker", "cp"}, word) {
+			out = append(out, line)
 		}
 	}
 	return out

@@ -59,8 +59,29 @@ the graph that trtship quantize writes, and hold.`,
 	return c
 }
 
+// expectation is what the flags say of the cache.
+func (c cacheCheck) expectation() (want calibration.Expectation, err error) {
+	if c.version != "" {
+		if want.Version, err = calibration.VersionNumber(c.version); err != nil {
+			return want, failure.New(failure.Usage, "--tensorrt-version: %w", err)
+		}
+	}
+	if c.method != "" {
+		m, err := calibration.ParseMethod(c.method)
+		if err != nil {
+			return want, failure.New(failure.Usage, "--method: %w", err)
+		}
+		want.Token = calibration.TokenOf(m)
+	}
+	return want, nil
+}
+
 // checkCache judges a cache against a configuration, or against a graph alone.
 func (a *app) checkCache(ctx context.Context, step modelStep, args []string, c cacheCheck) error {
+	want, err := c.expectation()
+	if err != nil {
+		return err
+	}
 	info, err := os.Stat(c.cache)
 	if err == nil && !info.Mode().IsRegular() {
 		err = errors.New("is no regular file")
@@ -75,19 +96,6 @@ func (a *app) checkCache(ctx context.Context, step modelStep, args []string, c c
 		}
 		a.set = append(a.set, "calibration.cache="+path)
 		return a.modelStep(ctx, step, args, "")
-	}
-	var want calibration.Expectation
-	if c.version != "" {
-		if want.Version, err = calibration.VersionNumber(c.version); err != nil {
-			return failure.New(failure.Usage, "--tensorrt-version: %w", err)
-		}
-	}
-	if c.method != "" {
-		m, err := calibration.ParseMethod(c.method)
-		if err != nil {
-			return failure.New(failure.Usage, "--method: %w", err)
-		}
-		want.Token = calibration.TokenOf(m)
 	}
 	m, err := onnx.Open(args[0])
 	if err != nil {

@@ -108,6 +108,11 @@ func oddCalls(c *cobra.Command, config, odd string) [][]string {
 		}
 		out = append(out, append(append(append([]string{}, path...), required...), "--"+f.Name, value))
 	})
+	if f := c.Flag("http"); f != nil && strings.Contains(f.Usage, "host:port") { // a server of somebody else may run here
+		for i := range out {
+			out[i] = append(out[i], "--http", "127.0.0.1:1")
+		}
+	}
 	return out
 }
 

@@ -152,7 +152,7 @@ func TestWhatAManifestDoesNotListIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	found, err := triton.Verify(t.Context(), dir)
-	if err != nil || triton.Problems(found) != "2/model.onnx is not listed" {
+	if err != nil || triton.Problems(found) != "2/ is not listed" {
 		t.Errorf("%q %v", triton.Problems(found), err)
 	}
 }

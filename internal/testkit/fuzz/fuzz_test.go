@@ -7,6 +7,8 @@ import (
 	"github.com/trtship/trtship/internal/testkit"
 )
 
+func TestMain(m *testing.M) { testkit.Main(m) }
+
 // A bug can only be planted while the line that it spoils stands in the code.
 func TestEveryTargetHasABugThatStillFits(t *testing.T) {
 	o := options{root: testkit.Root(t)}
