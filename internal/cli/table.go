@@ -1,6 +1,10 @@
 package cli
 
 import (
+	"slices"
+	"strings"
+	"unicode/utf8"
+
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 )
@@ -23,8 +27,41 @@ func (a *app) table(heads ...string) table.Writer {
 	return t
 }
 
-// printTable writes a table to stdout.
-func (a *app) printTable(t table.Writer) { a.print("%s\n", t.Render()) }
+// printTable writes a table to stdout, no wider than the terminal where that can
+// be.
+func (a *app) printTable(t table.Writer) {
+	shown := t.Render()
+	if configs := fit(shown, a.width(a.io.Stdout)); configs != nil {
+		t.SetColumnConfigs(configs)
+		shown = t.Render()
+	}
+	a.print("%s\n", shown)
+}
+
+// narrowest is the least width that a column is shrunk to.
+const narrowest = 12
+
+// fit takes from the widest columns of a rendered table what is too much for a
+// width; nil if nothing is. A width of 0 is no terminal.
+func fit(rendered string, width int) []table.ColumnConfig {
+	top, _, _ := strings.Cut(rendered, "\n")
+	total := utf8.RuneCountInString(top)
+	if width <= 0 || total <= width {
+		return nil
+	}
+	var configs []table.ColumnConfig
+	for i, part := range strings.Split(strings.Trim(top, "┌┐"), "┬") {
+		configs = append(configs, table.ColumnConfig{Number: i + 1, WidthMax: utf8.RuneCountInString(part) - 2, WidthMaxEnforcer: text.WrapSoft})
+	}
+	for ; total > width; total-- {
+		widest := slices.MaxFunc(configs, func(a, b table.ColumnConfig) int { return a.WidthMax - b.WidthMax })
+		if widest.WidthMax <= narrowest {
+			break
+		}
+		configs[widest.Number-1].WidthMax--
+	}
+	return configs
+}
 
 // paint colours a word where stdout is a terminal that wants colours.
 func (a *app) paint(c text.Color, s string) string {
