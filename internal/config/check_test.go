@@ -91,7 +91,7 @@ func TestWhatContradictsItselfIsRefused(t *testing.T) {
 		"an address that is none":                  {[]string{"triton.bind_address=here"}, "is no IP address"},
 		"GPUs that are none":                       {[]string{"triton.gpus='0;1'"}, "is not all, none"},
 		"one port twice":                           {[]string{"triton.http_port=8000", "triton.grpc_port=8000"}, "8000 is already http_port"},
-		"a port that is none":                      {[]string{"triton.http_port=70000"}, "70000 is not within 0 and 65535"},
+		"a port that is none":                      {[]string{"triton.http_port=70000"}, "70000 is not between 0 and 65535"},
 		"a model name for Triton":                  {[]string{"triton.model_name=../x"}, "is no name"},
 		"two version policies":                     {[]string{"triton.version_policy={all: {}, latest: {num_versions: 1}}"}, "give one"},
 		"a version policy that is none":            {[]string{"triton.version_policy={lates: {}}"}, "did you mean latest?"},

@@ -337,7 +337,7 @@ func (d *decoder) bounds(f float64, n *yaml.Node, path string, m *member) {
 	lo, hi := m.bound("min"), m.bound("max")
 	switch {
 	case lo != nil && hi != nil && (f < *lo || f > *hi):
-		d.bad(n, path, "%s is not within %g and %g", n.Value, *lo, *hi)
+		d.bad(n, path, "%s is not between %g and %g", n.Value, *lo, *hi)
 	case lo != nil && f < *lo:
 		d.bad(n, path, "%s is below %g", n.Value, *lo)
 	case hi != nil && f > *hi:

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,7 +116,7 @@ func (r *runner) whyLacking(kind artifact.Kind) string {
 		case s.state == cut:
 			why = append(why, fmt.Sprintf("%s is not asked for (%s)", s.spec.Name, s.reason))
 		default:
-			why = append(why, fmt.Sprintf("%s is %s", s.spec.Name, res.Verdict))
+			why = append(why, s.spec.Name+" "+cmp.Or(map[report.Verdict]string{report.Fail: "failed", report.Broken: "broke"}[res.Verdict], "is "+string(res.Verdict)))
 		}
 	}
 	if len(why) == 0 {

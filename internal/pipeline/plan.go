@@ -118,10 +118,13 @@ func nothingAsked(steps []*step) error {
 }
 
 func checkNames(o Options, target string, steps []*step) error {
-	for flag, names := range map[string][]string{"--until": {o.Until}, "--from": {o.From}, "--only": o.Only, "stage": {target}} {
-		for _, n := range names {
+	for _, given := range []struct {
+		flag  string
+		names []string
+	}{{"--from", []string{o.From}}, {"--until", []string{o.Until}}, {"--only", o.Only}, {"stage", []string{target}}} {
+		for _, n := range given.names {
 			if n != "" && index(steps, n) < 0 {
-				return failure.New(failure.Usage, "%s: there is no stage %q", flag, n).
+				return failure.New(failure.Usage, "%s: there is no stage %q", given.flag, n).
 					WithHint("The stages are %s.", strings.Join(stepNames(steps), ", "))
 			}
 		}

@@ -170,7 +170,7 @@ func TestAChangeOfARunIsFound(t *testing.T) {
 			edit(t, filepath.Join(dir, "report.json"), func(m map[string]any) { m["exit_code"] = 6 })
 		}, []string{"report.json differs"}},
 		"a report that is none": {func(t *testing.T, dir string) { overwrite(t, filepath.Join(dir, "report.json"), []byte("{")) }, []string{"report.json", "report.json differs"}},
-		"the report is gone":    {func(t *testing.T, dir string) { drop(t, dir, "report.json") }, []string{"report.json is missing", "report.json is missing"}},
+		"the report is gone":    {func(t *testing.T, dir string) { drop(t, dir, "report.json") }, []string{"report.json is missing"}},
 		"the manifest is gone":  {func(t *testing.T, dir string) { drop(t, dir, "manifest.json") }, []string{"manifest.json is missing"}},
 		"the statement is gone": {func(t *testing.T, dir string) { drop(t, dir, provenance.FileName) }, []string{"provenance.json is missing"}},
 		"the statement is garbage": {func(t *testing.T, dir string) { overwrite(t, filepath.Join(dir, provenance.FileName), []byte("\x00")) }, []string{

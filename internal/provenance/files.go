@@ -94,10 +94,10 @@ func (f *Found) Add(other Found, below string) {
 // Settle sorts the problems by path and says each once.
 func (f *Found) Settle() {
 	sort.SliceStable(f.Problems, func(i, j int) bool { return f.Problems[i].Path < f.Problems[j].Path })
-	said := map[Problem]bool{}
+	said := map[string]bool{}
 	f.Problems = slices.DeleteFunc(f.Problems, func(p Problem) bool {
-		twice := said[p]
-		said[p] = true
+		twice := said[p.String()]
+		said[p.String()] = true
 		return twice
 	})
 }

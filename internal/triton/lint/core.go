@@ -165,7 +165,7 @@ func (l *linter) dynamicBatching(m *model) {
 	limit := m.config.GetMaxBatchSize()
 	for i, n := range d.GetPreferredBatchSize() {
 		if n <= 0 || n > limit {
-			l.add("batching/preferred", m, fmt.Sprintf("dynamic_batching.preferred_batch_size[%d]", i), fmt.Sprintf("the preferred batch size %d is not within 1 and max_batch_size %d", n, limit), "")
+			l.add("batching/preferred", m, fmt.Sprintf("dynamic_batching.preferred_batch_size[%d]", i), fmt.Sprintf("the preferred batch size %d is not between 1 and max_batch_size %d", n, limit), "")
 		}
 	}
 	if limit == 0 && len(d.GetPreferredBatchSize()) == 0 {
@@ -264,7 +264,7 @@ func (l *linter) control(m *model, k *tritonpb.ModelSequenceBatching_Control, at
 func (l *linter) strategy(m *model, s *tritonpb.ModelSequenceBatching) {
 	for i, n := range s.GetOldest().GetPreferredBatchSize() {
 		if n <= 0 || n > m.config.GetMaxBatchSize() {
-			l.add("batching/preferred", m, fmt.Sprintf("sequence_batching.oldest.preferred_batch_size[%d]", i), fmt.Sprintf("the preferred batch size %d is not within 1 and max_batch_size %d", n, m.config.GetMaxBatchSize()), "")
+			l.add("batching/preferred", m, fmt.Sprintf("sequence_batching.oldest.preferred_batch_size[%d]", i), fmt.Sprintf("the preferred batch size %d is not between 1 and max_batch_size %d", n, m.config.GetMaxBatchSize()), "")
 		}
 	}
 	if u := s.GetDirect().GetMinimumSlotUtilization(); u < 0 || u > 1 {
