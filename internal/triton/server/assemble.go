@@ -92,8 +92,13 @@ func interpreter(in Installation, scratch string) (string, error) {
 	return bin, nil
 }
 
-// place puts src at dst as a hard link, or as a copy on another file system.
+// place puts src at dst as a hard link, or as a copy on another file system. What
+// is at dst from a start before is replaced, never written to: it may be a link
+// to src, and writing would empty the installation's own file.
 func place(src, dst string) error {
+	if err := os.Remove(dst); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	if err := os.Link(src, dst); err == nil {
 		return nil
 	}
@@ -106,7 +111,7 @@ func place(src, dst string) error {
 	if err != nil {
 		return err
 	}
-	out, err := os.OpenFile(dst, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, info.Mode().Perm()|0o200)
+	out, err := os.OpenFile(dst, os.O_CREATE|os.O_WRONLY|os.O_EXCL, info.Mode().Perm()|0o200)
 	if err != nil {
 		return err
 	}
