@@ -88,7 +88,7 @@ faults: build ## kill runs at random moments and every failpoint, fill the disk,
 	$(loopback)
 	TRTSHIP_RECORD_FAULTS=1 $(GO) test -timeout 120m -count=1 -tags faults -v $(FAULT_PACKAGES)
 
-fuzz: ## fuzz each target 200,000 times (5,000 with ONNX Runtime) and let it find planted bugs; counts go to docs/verification/faults.json
+fuzz: ## fuzz each target 200,000 times (5,000 with ONNX Runtime) and let it find planted bugs, half an hour on 2 cores; counts go to docs/verification/faults.json
 	$(GO) run ./internal/testkit/fuzz -record $(FUZZ_FLAGS)
 
 cover: ## open the coverage of the last `make test` by line
