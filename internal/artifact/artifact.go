@@ -32,6 +32,12 @@ const (
 	Outputs         Kind = "outputs"          // candidate outputs (.npz) by point and sample, kept for recheck
 )
 
+// Kinds are all of them, in the order of the stages.
+var Kinds = []Kind{
+	InspectReport, ONNX, Reference, ValidateReport, OptimizedONNX, OptimizeReport, OptimizedReport, CalibrationData,
+	PrecisionONNX, PrecisionReport, Engine, EngineReport, BenchmarkReport, Repository, ServedReport, Outputs,
+}
+
 // Digest is "sha256:" and 64 hexadecimal digits.
 type Digest string
 

@@ -3,11 +3,13 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/trtship/trtship/internal/artifact"
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/store"
 	"github.com/trtship/trtship/report"
@@ -91,6 +93,13 @@ func (a *app) list(st *store.Store, kinds []string) error {
 	items, err := st.List()
 	if err != nil {
 		return err
+	}
+	if len(kinds) > 0 && !slices.Contains(artifact.Kinds, artifact.Kind(kinds[0])) {
+		names := make([]string, len(artifact.Kinds))
+		for i, k := range artifact.Kinds {
+			names[i] = string(k)
+		}
+		return failure.New(failure.Usage, "artifacts ls: %q is no kind", kinds[0]).WithHint("the kinds are %s", strings.Join(names, ", "))
 	}
 	out := []listed{}
 	for _, it := range items {
