@@ -25,7 +25,7 @@ func newRecheckCmd(a *app) *cobra.Command {
 them again. --tol takes atol, rtol, cosine_min, top1_min, max_breaches and allow_nan, for
 everything or for what stands in front of a colon: a precision (onnx, fp32, fp16, bf16, int8), an
 output, or precision/output. Outputs that are not in the store any more are exit 11.`,
-		Example: "  trtship recheck --tol atol=1e-5,rtol=0\n  trtship recheck --tol fp16:cosine_min=0.9999 --tol fp16/logits:atol=0.01",
+		Example: "  trtship recheck --tol atol=1e-5,rtol=0\n  trtship recheck --tol onnx:cosine_min=0.9999 --tol onnx/logits:atol=0.01",
 		GroupID: "steps",
 		Args:    positional(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
