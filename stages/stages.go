@@ -40,9 +40,10 @@ type Tools struct {
 	Driver func() string
 	// Clocks asks NVML about the GPU that is measured.
 	Clocks func() (gpu.Reading, error)
-	// GPUEnv is added to the environment of Python children that use the GPU:
-	// the loader path under which libcuda and TensorRT's libraries are found.
-	GPUEnv []string
+	// GPUEnv is added to the environment of Python children that use the GPU: the
+	// GPU that they see, and the loader path under which libcuda and TensorRT's
+	// libraries are found. It is asked when one starts.
+	GPUEnv func() []string
 	// State is a folder for what lets interrupted work go on.
 	State string
 }

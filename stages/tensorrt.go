@@ -17,7 +17,7 @@ import (
 func (t Tools) start(ctx context.Context, c *config.Config, timeout int, log io.Writer, progress func(done, total int64, label string)) (*worker.Worker, error) {
 	return worker.Start(ctx, worker.Options{
 		Python: t.Python, Subject: c.Model.Name, Timeout: time.Duration(timeout) * time.Second, CUDA: true,
-		Path: []string{filepath.Clean(c.Dir)}, Log: log, Progress: progress, Env: t.GPUEnv,
+		Path: []string{filepath.Clean(c.Dir)}, Log: log, Progress: progress, Env: t.GPUEnv(),
 	})
 }
 

@@ -154,7 +154,7 @@ func (e *env) ours(ctx context.Context, loops []aLoop) ([]timing, error) {
 	defer child.Close()
 	var out []timing
 	for _, l := range loops {
-		s, err := engine.Open(child, l.plan, l.d, "0", e.work)
+		s, err := engine.Open(child, l.plan, l.d, e.work)
 		if err != nil {
 			return nil, err
 		}

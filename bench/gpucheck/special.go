@@ -208,11 +208,11 @@ func (e *env) repeat(ctx context.Context, times int, want report.Change, base st
 		return 0, nil, err
 	}
 	defer child.Close()
-	b, err := engine.Open(child, base, db, "0", e.work)
+	b, err := engine.Open(child, base, db, e.work)
 	if err != nil {
 		return 0, nil, err
 	}
-	h, err := engine.Open(child, head, dh, "0", e.work)
+	h, err := engine.Open(child, head, dh, e.work)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -216,7 +216,7 @@ func (s *step) gpuTools(ctx context.Context) benchmark.GPUTools {
 func (s *step) child(ctx context.Context, builds int, log io.Writer, progress func(done, total int64, label string)) (*worker.Worker, error) {
 	t := s.session.tools(ctx)
 	return worker.Start(ctx, worker.Options{
-		Python: t.Python, Subject: s.session.cfg.Model.Name, CUDA: true, Log: log, Progress: progress, Env: t.GPUEnv,
+		Python: t.Python, Subject: s.session.cfg.Model.Name, CUDA: true, Log: log, Progress: progress, Env: t.GPUEnv(),
 		Path:    []string{s.session.cfg.Dir},
 		Timeout: time.Duration(builds*(s.session.cfg.TensorRT.BuildTimeoutS+4*s.session.cfg.Benchmark.MaxSeconds)) * time.Second,
 	})

@@ -38,10 +38,13 @@ func (s *session) tools(ctx context.Context) stages.Tools {
 			return ""
 		},
 	}
-	if path := s.a.io.Getenv("LD_LIBRARY_PATH"); path != "" {
-		t.GPUEnv = []string{"LD_LIBRARY_PATH=" + path}
+	t.GPUEnv = func() []string { // lazily: a run without a GPU stage need not wake NVML
+		env := s.onlyGPU()
+		if path := s.a.io.Getenv("LD_LIBRARY_PATH"); path != "" {
+			env = append(env, "LD_LIBRARY_PATH="+path)
+		}
+		return env
 	}
-	t.GPUEnv = append(t.GPUEnv, s.onlyGPU()...)
 	var err error
 	if t.Python, err = s.machine.Python(); err != nil {
 		s.a.log.Debug("no python", "error", err)

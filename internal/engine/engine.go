@@ -19,9 +19,9 @@ type Caller interface {
 	Call(method string, params, result any) error
 }
 
-// OnlyDevice is the device of a child that sees no other: who starts the child
+// onlyDevice is the device of a child that sees no other: who starts the child
 // chooses the GPU, by its UUID in CUDA_VISIBLE_DEVICES.
-const OnlyDevice = "0"
+const onlyDevice = "0"
 
 // BuildRequest says what to build. Paths are absolute.
 type BuildRequest struct {
@@ -52,7 +52,7 @@ func RequestOf(c config.TensorRT, precision, onnx, plan string) BuildRequest {
 		ONNX: onnx, Plan: plan, Precision: precision, Typing: c.Typing, Constraints: c.Constraints, WorkspaceMB: c.WorkspaceMB,
 		MemoryPools: c.MemoryPoolMB, Level: c.OptimizationLevel, TF32: c.TF32, HardwareCompat: c.HardwareCompat,
 		VersionCompat: c.VersionCompatible, Refittable: c.Refittable, StripWeights: c.StripWeights,
-		FP16Fallback: c.Int8FP16Fallback, TimingIn: c.TimingCache, Device: OnlyDevice, Profiles: []Profile{},
+		FP16Fallback: c.Int8FP16Fallback, TimingIn: c.TimingCache, Device: onlyDevice, Profiles: []Profile{},
 	}
 	for _, p := range c.Profiles {
 		profile := Profile{}
@@ -140,14 +140,14 @@ type Session struct {
 	Memory int64
 }
 
-// Open loads a plan on a device. scratch is a folder for tensors.
-func Open(w Caller, plan string, d *Description, device, scratch string) (*Session, error) {
+// Open loads a plan on the device that the child sees. scratch is a folder for tensors.
+func Open(w Caller, plan string, d *Description, scratch string) (*Session, error) {
 	var reply struct {
 		Engine string  `json:"engine"`
 		LoadMs float64 `json:"load_ms"`
 		Memory int64   `json:"memory_bytes"`
 	}
-	params := map[string]any{"plan": plan, "device": device, "version_compatible": d.VersionCompatible}
+	params := map[string]any{"plan": plan, "device": onlyDevice, "version_compatible": d.VersionCompatible}
 	if err := w.Call("trt.open", params, &reply); err != nil {
 		return nil, err
 	}

@@ -202,7 +202,7 @@ func TestEveryRefusedNodeIsListed(t *testing.T) {
 func session(t *testing.T, f *fakeChild) *Session {
 	t.Helper()
 	f.answers["trt.open"] = `{"engine": "1", "load_ms": 7.5, "memory_bytes": 1024}`
-	s, err := Open(f, "/m.plan", description(), "0", t.TempDir())
+	s, err := Open(f, "/m.plan", description(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func TestTheEngineChildGoesWrongAtEachMessage(t *testing.T) {
 		if err != nil {
 			return "", err
 		}
-		s, err := engine.Open(w, r.Plan, d, "0", dir)
+		s, err := engine.Open(w, r.Plan, d, dir)
 		if err != nil {
 			return "", err
 		}

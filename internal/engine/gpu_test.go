@@ -126,7 +126,7 @@ func open(t *testing.T, w *worker.Worker, c config.TensorRT, precision, path str
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := engine.Open(w, plan, d, "0", dir)
+	s, err := engine.Open(w, plan, d, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,12 +363,12 @@ func brokenPlan(t *testing.T, w *worker.Worker) {
 		if err := os.WriteFile(broken, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := engine.Open(w, broken, d, "0", dir)
+		_, err := engine.Open(w, broken, d, dir)
 		if _, crashed := errors.AsType[*worker.Crash](err); err == nil || crashed {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := engine.Open(w, plan, d, "0", dir); err != nil {
+	if _, err := engine.Open(w, plan, d, dir); err != nil {
 		t.Errorf("the whole plan after broken ones: %v", err)
 	}
 }

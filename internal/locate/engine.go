@@ -33,7 +33,7 @@ func (r Engine) Run(ctx context.Context, m *onnx.Model, feeds [][]tensor.Named) 
 	if err != nil {
 		return nil, err
 	}
-	s, err := engine.Open(r.Child, request.Plan, d, request.Device, dir)
+	s, err := engine.Open(r.Child, request.Plan, d, dir)
 	if err != nil {
 		return nil, err
 	}

@@ -132,7 +132,7 @@ func (g *OnGPU) row(ctx context.Context, a artifact.Artifact, d *engine.Descript
 		return report.Measurement{}, err
 	}
 	defer child.Close()
-	session, err := engine.Open(child, filepath.Join(a.Dir, engine.PlanFile), d, engine.OnlyDevice, scratch)
+	session, err := engine.Open(child, filepath.Join(a.Dir, engine.PlanFile), d, scratch)
 	if err != nil {
 		return report.Measurement{}, err
 	}
@@ -234,6 +234,6 @@ func OpenSide(child engine.Caller, cfg *config.Config, plan string, d *engine.De
 	if err != nil {
 		return Side{}, err
 	}
-	session, err := engine.Open(child, plan, d, engine.OnlyDevice, scratch)
+	session, err := engine.Open(child, plan, d, scratch)
 	return Side{Session: session, Feed: feed}, err
 }

@@ -128,7 +128,7 @@ func (s *Stage) one(ctx context.Context, e, reference artifact.Artifact, ref *va
 	if err != nil {
 		return nil, nil, err
 	}
-	session, err := engine.Open(child, filepath.Join(e.Dir, engine.PlanFile), d, engine.OnlyDevice, scratch)
+	session, err := engine.Open(child, filepath.Join(e.Dir, engine.PlanFile), d, scratch)
 	if err != nil {
 		return nil, []report.Check{refused(err, subject)}, onlyOurs(err)
 	}
