@@ -152,14 +152,16 @@ type Measurement struct {
 	LoadMs      *Number          `json:"load_ms"`
 	Throughput  Number           `json:"throughput"` // samples a second
 	Phases      map[string]Stats `json:"phases"`     // preprocess, execute, postprocess, end_to_end; h2d, compute, d2h, enqueue on a GPU
-	PeakRSS     int64            `json:"peak_rss_bytes"`
-	GPUMemory   *int64           `json:"gpu_memory_bytes"` // null unless measured
-	EngineBytes *int64           `json:"engine_bytes,omitempty"`
-	BuildSec    *Number          `json:"build_seconds,omitempty"`
-	Samples     []Number         `json:"samples_ms"` // raw end-to-end samples, in order
-	Clocks      *Clocks          `json:"clocks,omitempty"`
-	Notes       []string         `json:"notes,omitempty"`
-	Interleaved *Interleaved     `json:"interleaved,omitempty"`
+	// ComputeByLoad are the medians of compute of each loading of an engine.
+	ComputeByLoad []Number     `json:"compute_by_load_ms,omitempty"`
+	PeakRSS       int64        `json:"peak_rss_bytes"`
+	GPUMemory     *int64       `json:"gpu_memory_bytes"` // null unless measured
+	EngineBytes   *int64       `json:"engine_bytes,omitempty"`
+	BuildSec      *Number      `json:"build_seconds,omitempty"`
+	Samples       []Number     `json:"samples_ms"` // raw end-to-end samples, in order
+	Clocks        *Clocks      `json:"clocks,omitempty"`
+	Notes         []string     `json:"notes,omitempty"`
+	Interleaved   *Interleaved `json:"interleaved,omitempty"`
 }
 
 // Interleaved holds samples of the baseline's engine, measured in alternation

@@ -223,13 +223,14 @@ func (s *step) child(ctx context.Context, builds int, log io.Writer, progress fu
 }
 
 func newBenchmarkABCmd(a *app) *cobra.Command {
-	o := engine.Alternation{Rounds: 40, Block: 20, CUDAGraph: true, WarmupIters: 20}
+	o := engine.Alternation{Rounds: 40, Block: 20, Loads: 5, CUDAGraph: true, WarmupIters: 20}
 	confidence, batch := 0.99, 0
 	c := &cobra.Command{
 		Use:   "ab CONFIG BASE.plan HEAD.plan",
 		Short: "Set two engines against each other in turns on one GPU (GPU)",
 		Long: `benchmark ab loads both engines into one process and lets them run in turns, in blocks whose order
-alternates. What moves both (clocks, heat, other load) cancels in the ratio of each pair. The
+alternates. What moves both (clocks, heat, other load) cancels in the ratio of each pair; where an
+engine lies in the GPU's memory, which is worth a few percent, changes from round to round. The
 verdict is same, regressed, improved or unclear, from the confidence interval of the ratio and
 benchmark.margin; regressed is exit 12, unclear exit 13.`,
 		Args: positional(3, 3),
@@ -239,6 +240,7 @@ benchmark.margin; regressed is exit 12, unclear exit 13.`,
 	}
 	c.Flags().IntVar(&o.Rounds, "rounds", o.Rounds, "rounds; each engine runs one block in each")
 	c.Flags().IntVar(&o.Block, "block", o.Block, "requests of a block")
+	c.Flags().IntVar(&o.Loads, "loads", o.Loads, "how often both plans are loaded")
 	c.Flags().BoolVar(&o.CUDAGraph, "cuda-graph", o.CUDAGraph, "run both engines as CUDA graphs")
 	c.Flags().Float64Var(&confidence, "confidence", confidence, "level of the interval")
 	c.Flags().IntVar(&batch, "batch", batch, "batch size; the profile's opt by default")

@@ -203,6 +203,7 @@ type Benchmark struct {
 	Enabled     bool    `yaml:"enabled" default:"true" desc:"Turn the stage off."`
 	WarmupIters int     `yaml:"warmup_iters" min:"0" default:"10" desc:"Requests before timing, at least."`
 	Iters       int     `yaml:"iters" min:"1" default:"100" desc:"Timed requests of each worker."`
+	Loads       int     `yaml:"loads" min:"1" max:"100" default:"5" desc:"How often an engine is loaded for these requests: its speed depends on where it lies in the GPU's memory."`
 	BatchSizes  []int   `yaml:"batch_sizes" min:"1" default:"[1]" desc:"Batch sizes, each within the profile."`
 	Concurrency []int   `yaml:"concurrency" min:"1" max:"1024" default:"[1]" desc:"Requests at a time; every pair with a batch size is measured."`
 	CUDAGraph   string  `yaml:"cuda_graph" default:"both" enum:"on|off|both" desc:"Capture the engine in a CUDA graph."`

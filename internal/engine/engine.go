@@ -223,12 +223,13 @@ type Load struct {
 	CUDAGraph   bool
 	WarmupIters int
 	Iters       int // requests of each stream
+	Loads       int // how often the plan is loaded for them, each time elsewhere in memory
 	MaxSeconds  int
 }
 
 // Timing is what a measurement gave. Phases are in milliseconds, a value a
 // request: h2d, compute and d2h from events on the stream, enqueue and
-// end_to_end by the host's clock.
+// end_to_end by the host's clock. Those of the first loading come first.
 type Timing struct {
 	ColdMs      float64              `json:"cold_ms"`
 	LoadMs      float64              `json:"load_ms"`
@@ -239,6 +240,16 @@ type Timing struct {
 		Requests int  `json:"requests"`
 		Steady   bool `json:"steady"`
 	} `json:"warmup"`
+	Loads []Loading `json:"loads"`
+}
+
+// Loading is what one loading of the plan was like; compute and enqueue are
+// medians in milliseconds.
+type Loading struct {
+	LoadMs    float64 `json:"load_ms"`
+	Requests  int     `json:"requests"` // in the end_to_end phase, of all streams
+	ComputeMs float64 `json:"compute_ms"`
+	EnqueueMs float64 `json:"enqueue_ms"`
 }
 
 // Benchmark measures the engine.
@@ -254,15 +265,16 @@ func (s *Session) Benchmark(l Load) (Timing, error) {
 	}
 	err = s.w.Call("trt.benchmark", map[string]any{
 		"engine": s.handle, "profile": profile, "inputs": rows, "streams": l.Streams, "cuda_graph": l.CUDAGraph,
-		"warmup_iters": l.WarmupIters, "iters": l.Iters, "max_seconds": l.MaxSeconds,
+		"warmup_iters": l.WarmupIters, "iters": l.Iters, "loads": l.Loads, "max_seconds": l.MaxSeconds,
 	}, &t)
 	return t, err
 }
 
 // Alternation is how two engines are set against each other.
 type Alternation struct {
-	Rounds      int // each engine runs one block a round, in ABBA order
+	Rounds      int // each engine runs one block a round, in ABBA order, with a new context and new tensors
 	Block       int // requests of a block
+	Loads       int // how often both plans are loaded, so many rounds apart
 	CUDAGraph   bool
 	WarmupIters int
 }
@@ -288,7 +300,7 @@ func Alternate(base, head *Session, baseIn, headIn []tensor.Named, a Alternation
 	}
 	var reply struct{ Base, Head []float64 }
 	err = base.w.Call("trt.compare", map[string]any{
-		"base": b, "head": h, "rounds": a.Rounds, "block": a.Block, "cuda_graph": a.CUDAGraph, "warmup_iters": a.WarmupIters,
+		"base": b, "head": h, "rounds": a.Rounds, "block": a.Block, "loads": a.Loads, "cuda_graph": a.CUDAGraph, "warmup_iters": a.WarmupIters,
 	}, &reply)
 	return reply.Base, reply.Head, err
 }

@@ -254,17 +254,21 @@ func TestInferSendsRawTensorsAndReadsThemBack(t *testing.T) {
 
 func TestBenchmarkAndAlternatePassOnWhatTheChildMeasured(t *testing.T) {
 	f := &fakeChild{answers: map[string]string{
-		"trt.benchmark": `{"cold_ms": 3, "wall_seconds": 0.5, "phases": {"compute": [1, 2]}, "warmup": {"requests": 30, "steady": true}}`,
-		"trt.compare":   `{"base": [1, 2], "head": [3, 4]}`,
-		"trt.gpus":      `{"cuda_driver": "13.0", "devices": [{"index": 0, "name": "NVIDIA H200"}], "tensorrt": {"version": "10.6.0", "features": {"calibrator": true}}}`,
+		"trt.benchmark": `{"cold_ms": 3, "wall_seconds": 0.5, "phases": {"compute": [1, 2]}, "warmup": {"requests": 30, "steady": true},
+			"loads": [{"load_ms": 7, "requests": 1, "compute_ms": 1, "enqueue_ms": 0.5}, {"load_ms": 8, "requests": 1, "compute_ms": 2, "enqueue_ms": 0.6}]}`,
+		"trt.compare": `{"base": [1, 2], "head": [3, 4]}`,
+		"trt.gpus":    `{"cuda_driver": "13.0", "devices": [{"index": 0, "name": "NVIDIA H200"}], "tensorrt": {"version": "10.6.0", "features": {"calibrator": true}}}`,
 	}}
 	s := session(t, f)
 	in := []tensor.Named{{Name: "x", Tensor: tensor.Tensor{DType: tensor.Float32, Shape: []int64{1, 4}, Data: make([]byte, 16)}}}
-	got, err := s.Benchmark(Load{Inputs: in, Streams: 2, CUDAGraph: true, WarmupIters: 5, Iters: 10, MaxSeconds: 1})
+	got, err := s.Benchmark(Load{Inputs: in, Streams: 2, CUDAGraph: true, WarmupIters: 5, Iters: 10, Loads: 2, MaxSeconds: 1})
+	if want := (Loading{LoadMs: 8, Requests: 1, ComputeMs: 2, EnqueueMs: 0.6}); len(got.Loads) != 2 || got.Loads[1] != want {
+		t.Errorf("loadings are %+v, want a second of %+v", got.Loads, want)
+	}
 	if err != nil || got.ColdMs != 3 || !got.Warmup.Steady || len(got.Phases["compute"]) != 2 {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	base, head, err := Alternate(s, s, in, in, Alternation{Rounds: 2, Block: 1})
+	base, head, err := Alternate(s, s, in, in, Alternation{Rounds: 2, Block: 1, Loads: 2})
 	if err != nil || base[1] != 2 || head[0] != 3 {
 		t.Errorf("got %v, %v, %v", base, head, err)
 	}

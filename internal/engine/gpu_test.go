@@ -14,6 +14,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -147,6 +148,7 @@ func TestGPU(t *testing.T) {
 		"the driver and NVML see the same devices":                    sameDevices,
 		"calibration caches of every algorithm are taken":             takenCaches,
 		"no request reads the input of the one before":                ownInput,
+		"measuring loads an engine anew and leaves it in order":       measuring,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, w) })
 	}
@@ -387,6 +389,43 @@ func TestGPUCancelEndsABuildAndLeavesNoPlan(t *testing.T) {
 	t.Logf("ended after %s: %v", time.Since(began).Round(time.Millisecond), err)
 	if _, err := os.Stat(plan); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a plan is there: %v", err)
+	}
+}
+
+func measuring(t *testing.T, w *worker.Worker) {
+	path, _ := dense(t)
+	c := settings(map[string]config.ShapeRange{"x": rows(1, 8, 64)})
+	s, _ := open(t, w, c, "fp32", path)
+	other, _ := open(t, w, c, "fp16", path)
+	feed := []tensor.Named{{Name: "x", Tensor: tensor.Tensor{DType: tensor.Float32, Shape: []int64{4, 64}, Data: floats(slices.Repeat([]float32{0.5}, 4*64)...)}}}
+	before, err := s.Infer(context.Background(), feed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, graph := range []bool{false, true} {
+		got, err := s.Benchmark(engine.Load{Inputs: feed, Streams: 2, CUDAGraph: graph, WarmupIters: 10, Iters: 50, Loads: 3, MaxSeconds: 60})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for phase, samples := range got.Phases {
+			if len(samples) != 100 || slices.Min(samples) < 0 {
+				t.Errorf("graph %v, %s: %d samples, the least %g ms", graph, phase, len(samples), slices.Min(samples))
+			}
+		}
+		if len(got.Loads) != 3 || got.Loads[2].ComputeMs <= 0 || got.Loads[2].LoadMs <= 0 {
+			t.Errorf("graph %v: loadings %+v", graph, got.Loads)
+		}
+	}
+	base, head, err := engine.Alternate(s, other, feed, feed, engine.Alternation{Rounds: 6, Block: 5, Loads: 2, CUDAGraph: true, WarmupIters: 10})
+	if err != nil || len(base) != 6 || len(head) != 6 || slices.Min(slices.Concat(base, head)) <= 0 {
+		t.Errorf("%v against %v ms, %v", base, head, err)
+	}
+	after, err := s.Infer(context.Background(), feed)
+	if diff := cmp.Diff(before, after); err != nil || diff != "" {
+		t.Errorf("after measuring: %v %s", err, diff)
+	}
+	if err := errors.Join(s.Close(), other.Close()); err != nil {
+		t.Error(err)
 	}
 }
 

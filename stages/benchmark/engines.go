@@ -139,7 +139,7 @@ func (g *OnGPU) row(ctx context.Context, a artifact.Artifact, d *engine.Descript
 	before, beforeErr := g.read()
 	b := g.cfg.Benchmark
 	t, err := session.Benchmark(engine.Load{
-		Inputs: feed, Streams: s.streams, CUDAGraph: s.graph, WarmupIters: b.WarmupIters, Iters: b.Iters, MaxSeconds: b.MaxSeconds,
+		Inputs: feed, Streams: s.streams, CUDAGraph: s.graph, WarmupIters: b.WarmupIters, Iters: b.Iters, Loads: b.Loads, MaxSeconds: b.MaxSeconds,
 	})
 	if err != nil {
 		return report.Measurement{}, err
@@ -196,11 +196,54 @@ func measurement(d *engine.Description, s setting, t engine.Timing) (report.Meas
 	for _, v := range all {
 		m.Samples = append(m.Samples, report.Number(v))
 	}
-	m.Notes = append(measure.Notes(all), bounds(m.Phases)...)
+	for _, l := range t.Loads {
+		m.ComputeByLoad = append(m.ComputeByLoad, report.Number(l.ComputeMs))
+	}
+	m.Notes = append(measure.Notes(inTurns(all, t.Loads)), bounds(m.Phases)...)
+	m.Notes = append(m.Notes, placement(t.Loads)...)
 	if !t.Warmup.Steady {
 		m.Notes = append(m.Notes, "the warm-up did not settle")
 	}
 	return m, nil
+}
+
+// inTurns takes the first sample of every loading, then the second of every one:
+// what drifts while an engine stays where it is drifts here too, and a step from
+// one loading to the next is none.
+func inTurns(samples []float64, loads []engine.Loading) []float64 {
+	var parts [][]float64
+	for _, l := range loads {
+		if l.Requests > len(samples) {
+			break
+		}
+		parts, samples = append(parts, samples[:l.Requests]), samples[l.Requests:]
+	}
+	out := make([]float64, 0, len(samples))
+	for i := 0; len(parts) > 0; i++ {
+		parts = slices.DeleteFunc(parts, func(p []float64) bool { return i >= len(p) })
+		for _, p := range parts {
+			out = append(out, p[i])
+		}
+	}
+	return append(out, samples...)
+}
+
+// placed is the ratio of compute medians from which where the engine lies is worth a word.
+const placed = 1.02
+
+// placement says when the engine's speed depends on where it lies in memory.
+func placement(loads []engine.Loading) []string {
+	if len(loads) < 2 {
+		return nil
+	}
+	low, high := loads[0].ComputeMs, loads[0].ComputeMs
+	for _, l := range loads[1:] {
+		low, high = min(low, l.ComputeMs), max(high, l.ComputeMs)
+	}
+	if high < placed*low {
+		return nil
+	}
+	return []string{fmt.Sprintf("compute depends on where the engine lies in memory: the medians of %d loadings lie from %.4g to %.4g ms", len(loads), low, high)}
 }
 
 // bounds says what holds a request up when it is not the engine's computing.

@@ -115,6 +115,49 @@ func TestEveryBatchStreamAndGraphIsMeasuredInAChildOfItsOwn(t *testing.T) {
 	}
 }
 
+func TestWhereAnEngineLiesIsSaidWhenItMattersAndIsNoDrift(t *testing.T) {
+	load := func(n int, compute float64) map[string]any {
+		return map[string]any{"load_ms": 7.5, "requests": n, "compute_ms": compute, "enqueue_ms": 0.1}
+	}
+	// A third of the requests, one loading, takes longer; within a loading nothing changes.
+	phases := steady()
+	phases["end_to_end"] = slices.Concat(slices.Repeat([]float64{1.4}, 140), slices.Repeat([]float64{1.5}, 60))
+	for _, c := range []struct {
+		name  string
+		loads []map[string]any
+		want  string
+		drift bool
+	}{
+		{"one loading says nothing of places, and a step is drift", []map[string]any{load(200, 1)}, "", true},
+		{"loadings that agree within 2 %", []map[string]any{load(70, 1), load(70, 1.019), load(60, 1.01)}, "", false},
+		{"a loading that lies badly", []map[string]any{load(70, 1), load(70, 1), load(60, 1.07)}, "the medians of 3 loadings lie from 1 to 1.07 ms", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rows, _, err := measureWith(t, &enginetest.Child{Phases: phases, Loads: c.loads}, "  cuda_graph: \"off\"\n", nil)
+			if err != nil || len(rows) != 1 {
+				t.Fatalf("%d rows, %v", len(rows), err)
+			}
+			notes := strings.Join(rows[0].Notes, "\n")
+			if strings.Contains(notes, "lies in memory") != (c.want != "") || !strings.Contains(notes, c.want) || strings.Contains(notes, "drift") != c.drift {
+				t.Errorf("notes are %q", notes)
+			}
+			if len(rows[0].ComputeByLoad) != len(c.loads) || float64(rows[0].ComputeByLoad[0]) != 1 {
+				t.Errorf("compute by load is %v", rows[0].ComputeByLoad)
+			}
+		})
+	}
+}
+
+func TestLoadingsTakeTurns(t *testing.T) {
+	got := inTurns([]float64{1, 2, 3, 10, 20, 100}, []engine.Loading{{Requests: 3}, {Requests: 2}, {Requests: 1}})
+	if want := []float64{1, 10, 100, 2, 20, 3}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := inTurns([]float64{1, 2}, nil); !slices.Equal(got, []float64{1, 2}) {
+		t.Errorf("of a child that tells no loadings: %v", got)
+	}
+}
+
 func TestWhatHoldsARequestUpIsSaid(t *testing.T) {
 	for want, change := range map[string]map[string]float64{
 		"host-bound": {"enqueue": 0.9}, "transfer-bound": {"h2d": 1.1},

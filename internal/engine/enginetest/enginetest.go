@@ -24,6 +24,8 @@ type Child struct {
 	Layers map[string]int
 	// Phases are what a benchmark answers, in milliseconds.
 	Phases map[string][]float64
+	// Loads are the loadings of that benchmark.
+	Loads []map[string]any
 
 	mu      sync.Mutex
 	Asked   []string
@@ -80,7 +82,7 @@ func (c *Child) answer(method string, p map[string]any) (any, error) {
 	case "trt.benchmark":
 		return map[string]any{
 			"cold_ms": 3.0, "load_ms": 7.5, "gpu_memory_bytes": 2 << 20, "wall_seconds": 0.5, "phases": c.Phases,
-			"warmup": map[string]any{"requests": 30, "steady": true},
+			"warmup": map[string]any{"requests": 30, "steady": true}, "loads": c.Loads,
 		}, nil
 	}
 	return nil, errors.New("no answer to " + method)

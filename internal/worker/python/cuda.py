@@ -54,18 +54,13 @@ class Driver:
         self.call("cuDeviceGetCount", byref(n))
         return [Device(self, i) for i in range(n.value)]
 
-    def device(self, which):
-        """The device with an index or a UUID ("GPU-..." or "MIG-...", or its beginning)."""
+    def device(self, index):
+        """A device by its index among those that CUDA_VISIBLE_DEVICES leaves: who starts
+        this process chooses the GPU."""
         devices = self.devices()
-        which = str(which)
-        if which.isdigit():
-            if int(which) >= len(devices):
-                raise Failure(MISSING, "missing", f"GPU {which} asked for, {len(devices)} found", hint="set tensorrt.device")
-            return devices[int(which)]
-        found = [d for d in devices if d.uuid.startswith(which.removeprefix("GPU-").removeprefix("MIG-"))]
-        if len(found) != 1:
-            raise Failure(MISSING, "missing", f"GPU {which!r} matches {len(found)} of {len(devices)} devices", hint="set tensorrt.device")
-        return found[0]
+        if int(index) >= len(devices):
+            raise Failure(MISSING, "missing", f"GPU {index} asked for, {len(devices)} found", hint="set tensorrt.device")
+        return devices[int(index)]
 
 
 class Device:
@@ -164,14 +159,16 @@ class Event:
     def synchronize(self):
         self.driver.call("cuEventSynchronize", self.handle)
 
-    def done(self):
-        return self.driver.lib.cuEventQuery(self.handle) == 0
-
     def since(self, earlier):
         """Milliseconds from `earlier` to this event; both must have happened."""
         ms = c_float()
         self.driver.call("cuEventElapsedTime", byref(ms), earlier.handle, self.handle)
         return ms.value
+
+    def free(self):
+        if self.handle:
+            self.driver.call("cuEventDestroy_v2", self.handle)
+            self.handle = None
 
 
 class Stream:
@@ -201,6 +198,11 @@ class Stream:
             self.driver.call("cuStreamEndCapture", self.handle, byref(graph))
         return Graph(self.driver, graph)
 
+    def free(self):
+        if self.handle:
+            self.driver.call("cuStreamDestroy_v2", self.handle)
+            self.handle = None
+
 
 class Graph:
     def __init__(self, driver, graph):
@@ -208,8 +210,8 @@ class Graph:
         self.handle = c_void_p()
         driver.call("cuGraphInstantiateWithFlags", byref(self.handle), graph, ctypes.c_ulonglong(0))
         driver.call("cuGraphDestroy", graph)
-        self._launch = driver.lib.cuGraphLaunch
 
-    def launch(self, stream):
-        if self._launch(self.handle, stream.handle):
-            raise CudaError("cuGraphLaunch failed")
+    def free(self):
+        if self.handle:
+            self.driver.call("cuGraphExecDestroy", self.handle)
+            self.handle = None

@@ -15,7 +15,7 @@ import resource
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-HALVES = {"torch": "trtship_torch", "trt": "trt_engine", "worker": "trtship_probe"}
+HALVES = {"torch": "trtship_torch", "trt": "trtship_tensorrt", "worker": "trtship_probe"}
 
 
 class Sources(importlib.abc.MetaPathFinder):

@@ -1,11 +1,10 @@
-"""Runs and measures TensorRT engines. Needs only tensorrt and libcuda."""
+"""Runs TensorRT engines. Needs only tensorrt and libcuda."""
 import math
 import os
 import time
 
 import cuda
 import trt_build
-import trt_versions
 
 SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "int32": 4, "int64": 8, "bool": 1, "uint8": 1, "float8e4m3fn": 1}
 
@@ -27,16 +26,22 @@ class Engine:
 
     def __init__(self, params, emit):
         self.trt = trt = trt_build.load_tensorrt()
+        self.params = params
         self.driver = cuda.Driver()
         self.device = self.driver.device(params.get("device", "0")).activate()
         self.logger = trt_build.make_logger(trt)
         self.logger.begin(emit)
-        before = self.driver_free()
-        with open(params["plan"], "rb") as f:
+        self.load()
+        self.names = [self.engine.get_tensor_name(i) for i in range(self.engine.num_io_tensors)]
+        self.tensors = {n: trt_build.tensor_row(trt, self.engine, n) for n in self.names}
+
+    def load(self):
+        with open(self.params["plan"], "rb") as f:
             data = f.read()
+        before = self.driver_free()
         started = time.perf_counter()
-        self.runtime = trt.Runtime(self.logger)
-        if params.get("version_compatible"):
+        self.runtime = self.trt.Runtime(self.logger)
+        if self.params.get("version_compatible"):
             self.runtime.engine_host_code_allowed = True
         self.engine = self.runtime.deserialize_cuda_engine(data)
         if self.engine is None:
@@ -44,8 +49,16 @@ class Engine:
         self.lanes = [Lane(self)]
         self.load_ms = (time.perf_counter() - started) * 1e3
         self.memory = before - self.driver_free()
-        self.names = [self.engine.get_tensor_name(i) for i in range(self.engine.num_io_tensors)]
-        self.tensors = {n: trt_build.tensor_row(trt, self.engine, n) for n in self.names}
+
+    def free(self):
+        for lane in self.lanes:
+            lane.free()
+        self.lanes, self.engine, self.runtime = [], None, None
+
+    def reload(self):
+        """Loads the plan again, elsewhere in memory if something was taken meanwhile."""
+        self.free()
+        self.load()
 
     def driver_free(self):
         return self.device.free_memory()
@@ -76,9 +89,8 @@ class Lane:
         if self.context is None:
             raise EngineError("no execution context: too little GPU memory?", logged=owner.logger.errors[-10:])
         self.stream = cuda.Stream(self.driver)
-        self.device, self.host, self.bytes, self.allocators = {}, {}, {}, {}
+        self.device, self.bytes, self.allocators = {}, {}, {}
         self.profile = None
-        self.graph = None
 
     def bind(self, profile, shapes):
         """Sets profile and input shapes, and gives every tensor memory."""
@@ -112,7 +124,6 @@ class Lane:
             if old is not None:
                 old.free()
             self.device[name] = cuda.Buffer(self.driver, size, host=host)
-            self.graph = None
         self.bytes[name] = size
         self.context.set_tensor_address(name, self.device[name].address)
 
@@ -138,6 +149,15 @@ class Lane:
             size = nbytes(t["dtype"], shape)
             out[name] = (t["dtype"], list(shape), buffer.read(size) if size else b"")
         return out
+
+    def free(self):
+        """Gives back the context's memory and ours; nothing may be running."""
+        self.context = None
+        for buffer in [*self.device.values(), *(a.buffer for a in self.allocators.values())]:
+            if buffer is not None:
+                buffer.free()
+        self.device, self.allocators = {}, {}
+        self.stream.free()
 
 
 def make_allocator(trt, driver):
@@ -178,7 +198,9 @@ def open_engine(params, emit):
 
 
 def close_engine(params, emit):
-    ENGINES.pop(params["engine"], None)
+    engine = ENGINES.pop(params["engine"], None)
+    if engine is not None:
+        engine.free()
     return {}
 
 
@@ -210,178 +232,3 @@ def infer(params, emit):
             f.write(data)
         rows.append({"name": name, "dtype": dtype, "shape": shape, "file": path})
     return {"outputs": rows}
-
-
-class Slot:
-    """A lane prepared for measuring: pinned host buffers, events, perhaps a graph.
-
-    What runs between two events is bound here once: the interpreter's own time
-    there would count as the engine's wherever the host is the limit.
-    """
-
-    def __init__(self, engine, profile, feeds, use_graph):
-        self.lane = lane = Lane(engine)
-        lane.bind(profile, {n: s for n, (s, _) in feeds.items()})
-        if lane.allocators:
-            raise EngineError("an output's size depends on data; such an engine is not measured with fixed buffers")
-        d = engine.driver
-        self.ins = [(n, len(data)) for n, (_, data) in feeds.items() if engine.tensors[n]["location"] != "host"]
-        self.outs = [(t["name"], lane.bytes[t["name"]]) for t in engine.outputs()]
-        self.pinned = {n: cuda.Buffer(d, size, host=True) for n, size in self.ins + self.outs}
-        for n, (_, data) in feeds.items():
-            lane.device[n].write(data)
-            if n in self.pinned:
-                self.pinned[n].write(data)
-        self.events = [cuda.Event(d) for _ in range(4)]
-        lane.enqueue()  # the first call allocates; a graph must not capture that
-        lane.stream.synchronize()
-        self.graph = lane.stream.capture(lane.enqueue) if use_graph else None
-        self.record = d.lib.cuEventRecord
-        self.busy = False
-        self.started = self.enqueue_ms = 0.0
-        if self.graph is not None:
-            self.execute, self.arguments = d.lib.cuGraphLaunch, (self.graph.handle, lane.stream.handle)
-        else:
-            self.execute, self.arguments = lane.context.execute_async_v3, (lane.stream.handle.value,)
-
-    def start(self, transfers):
-        stream, (e0, e1, e2, e3) = self.lane.stream, self.events
-        record, handle, execute, arguments, clock = self.record, stream.handle, self.execute, self.arguments, time.perf_counter
-        before, after = e1.handle, e2.handle
-        self.started = clock()
-        if transfers:
-            e0.record(stream)
-            for n, size in self.ins:
-                stream.to_device(self.lane.device[n], self.pinned[n], size)
-        record(before, handle)
-        t = clock()
-        execute(*arguments)
-        self.enqueue_ms = (clock() - t) * 1e3
-        record(after, handle)
-        if transfers:
-            for n, size in self.outs:
-                stream.to_host(self.pinned[n], self.lane.device[n], size)
-            e3.record(stream)
-        self.busy = True
-
-    def finish(self, transfers):
-        """A row of RESIDENT or, with transfers, of TRANSFERS."""
-        e = self.events
-        e[3 if transfers else 2].synchronize()
-        wall = (time.perf_counter() - self.started) * 1e3
-        self.busy = False
-        compute = e[2].since(e[1])
-        return (e[1].since(e[0]), compute, e[3].since(e[2]), wall) if transfers else (compute, self.enqueue_ms)
-
-
-# The phases of the two passes. Compute and enqueue are taken with the inputs on
-# the device already, as other loops around an engine do; transfers and the
-# request as a whole, with its own compute, in a pass of their own.
-RESIDENT = ("compute", "enqueue")
-TRANSFERS = ("h2d", "execute", "d2h", "end_to_end")
-
-
-def median(values):
-    s = sorted(values)
-    n = len(s)
-    return (s[n // 2] + s[(n - 1) // 2]) / 2
-
-
-def run_requests(slots, count, transfers=False):
-    """`count` requests over all slots, each slot one at a time; rows in order of completion."""
-    rows = []
-    for i in range(count + len(slots)):
-        slot = slots[i % len(slots)]
-        if slot.busy:
-            rows.append(slot.finish(transfers))
-        if i < count:
-            slot.start(transfers)
-    return rows
-
-
-def warm_up(slots, at_least, seconds, transfers=False):
-    """Requests until three windows' compute medians agree within 2%, or time is up."""
-    window, medians, done, until = max(10, at_least // 3), [], 0, time.monotonic() + seconds
-    column = 1 if transfers else 0
-    while True:
-        medians.append(median([r[column] for r in run_requests(slots, window, transfers)]))
-        done += window
-        last = medians[-3:]
-        steady = len(last) == 3 and max(last) <= 1.02 * min(last)
-        if (steady and done >= at_least) or time.monotonic() > until:
-            return {"requests": done, "steady": steady}
-
-
-def measure(slots, params, emit, transfers):
-    """Warm-up, then `iters` requests a slot, unless time is up before."""
-    warm = warm_up(slots, params["warmup_iters"], params.get("warmup_seconds", 10), transfers)
-    total, rows = params["iters"] * len(slots), []
-    until, began = time.monotonic() + params["max_seconds"], time.perf_counter()
-    while len(rows) < total and time.monotonic() < until:
-        rows += run_requests(slots, min(100 * len(slots), total - len(rows)), transfers)
-        emit({"event": "progress", "done": len(rows), "total": total, "label": "requests"})
-    names = TRANSFERS if transfers else RESIDENT
-    return warm, time.perf_counter() - began, {p: [r[i] for r in rows] for i, p in enumerate(names)}
-
-
-def benchmark(params, emit):
-    """Measures one engine: cold call, then one pass without and one with transfers.
-
-    Every phase is in milliseconds: compute, h2d, execute and d2h from events on
-    the stream, enqueue and end_to_end by the host's clock.
-    """
-    engine = ENGINES[params["engine"]]
-    feeds = read_feeds(params["inputs"])
-    profile = params.get("profile", 0)
-    started = time.perf_counter()
-    engine.infer(profile, feeds)
-    cold_ms = (time.perf_counter() - started) * 1e3
-    before = engine.driver_free()
-    slots = [Slot(engine, profile, feeds, params["cuda_graph"]) for _ in range(params["streams"])]
-    memory = engine.memory + before - engine.driver_free()
-    _, _, phases = measure(slots, params, emit, transfers=False)
-    warm, wall, with_transfers = measure(slots, params, emit, transfers=True)
-    return {
-        "cold_ms": cold_ms, "load_ms": engine.load_ms, "gpu_memory_bytes": memory, "warmup": warm,
-        "wall_seconds": wall, "phases": phases | with_transfers,
-    }
-
-
-def compare(params, emit):
-    """Two engines alternate on one GPU in one process, in blocks whose order is ABBA.
-
-    Returns the compute median of every block, for each engine.
-    """
-    slots = {}
-    for side in ("base", "head"):
-        engine = ENGINES[params[side]["engine"]]
-        slots[side] = [Slot(engine, params[side].get("profile", 0), read_feeds(params[side]["inputs"]), params["cuda_graph"])]
-        # No steady state is waited for: whatever drifts, drifts for both.
-        run_requests(slots[side], params["warmup_iters"])
-    blocks = {"base": [], "head": []}
-    for i in range(params["rounds"]):
-        order = ("base", "head") if i % 2 == 0 else ("head", "base")
-        for side in order:
-            run_requests(slots[side], 2)  # the other engine's caches have gone
-            blocks[side].append(median([r[0] for r in run_requests(slots[side], params["block"])]))
-        emit({"event": "progress", "done": i + 1, "total": params["rounds"], "label": "rounds"})
-    return {"base": blocks["base"], "head": blocks["head"]}
-
-
-def gpus(params, emit):
-    """Devices that the driver shows, and what the loaded TensorRT can do."""
-    driver = cuda.Driver()
-    out = {"cuda_driver": driver.version(), "devices": [
-        {"index": d.index, "name": d.name, "compute_capability": d.compute_capability, "memory_bytes": d.memory} for d in driver.devices()]}
-    try:
-        trt = trt_build.load_tensorrt()
-        out["tensorrt"] = {"version": trt.__version__, "features": trt_versions.summary(trt)}
-    except Exception as err:  # noqa: BLE001 - whatever stops the import is the answer
-        out["tensorrt"] = {"error": f"{type(err).__name__}: {err}"}
-    return out
-
-
-METHODS = {
-    "trt.build": trt_build.build, "trt.open": open_engine, "trt.close": close_engine,
-    "trt.infer": infer, "trt.benchmark": benchmark, "trt.compare": compare, "trt.gpus": gpus,
-}

@@ -1,0 +1,26 @@
+"""The half of the child that has TensorRT: its methods."""
+import cuda
+import trt_build
+import trt_engine
+import trt_measure
+import trt_versions
+
+
+def gpus(params, emit):
+    """Devices that the driver shows, and what the loaded TensorRT can do."""
+    driver = cuda.Driver()
+    out = {"cuda_driver": driver.version(), "devices": [
+        {"index": d.index, "name": d.name, "compute_capability": d.compute_capability, "memory_bytes": d.memory} for d in driver.devices()]}
+    try:
+        trt = trt_build.load_tensorrt()
+        out["tensorrt"] = {"version": trt.__version__, "features": trt_versions.summary(trt)}
+    except Exception as err:  # noqa: BLE001 - whatever stops the import is the answer
+        out["tensorrt"] = {"error": f"{type(err).__name__}: {err}"}
+    return out
+
+
+METHODS = {
+    "trt.gpus": gpus, "trt.build": trt_build.build,
+    "trt.open": trt_engine.open_engine, "trt.close": trt_engine.close_engine, "trt.infer": trt_engine.infer,
+    "trt.benchmark": trt_measure.benchmark, "trt.compare": trt_measure.compare,
+}
