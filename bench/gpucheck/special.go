@@ -126,7 +126,7 @@ func (e *env) built(ctx context.Context, name string, m *onnx.Model) (string, *e
 
 const (
 	chainRows, chainWidth, chainLength = 16, 384, 40
-	rounds, block                      = 30, 20
+	rounds, block, loads               = 30, 20, 3
 )
 
 // changePart sets an engine against itself 100 times, and 20 times against one
@@ -216,17 +216,15 @@ func (e *env) repeat(ctx context.Context, times int, want report.Change, base st
 	if err != nil {
 		return 0, nil, err
 	}
-	count := 0
+	verdicts := map[report.Change]int{}
 	var ratios []float64
 	for range times {
-		x, y, err := engine.Alternate(b, h, feed, feed, engine.Alternation{Rounds: rounds, Block: block, CUDAGraph: true, WarmupIters: 20})
+		x, y, err := engine.Alternate(b, h, feed, feed, engine.Alternation{Rounds: rounds, Block: block, Loads: loads, CUDAGraph: true, WarmupIters: 20})
 		if err != nil {
 			return 0, nil, err
 		}
 		d := gate.ComparePairs(x, y, 0.01, 0.99)
-		if d.Change == want {
-			count++
-		}
+		verdicts[d.Change]++
 		if d.Ratio != nil {
 			ratios = append(ratios, float64(*d.Ratio))
 		}
@@ -235,5 +233,9 @@ func (e *env) repeat(ctx context.Context, times int, want report.Change, base st
 	if err != nil {
 		return 0, nil, err
 	}
-	return count, map[string]report.Number{"ratio_min": s.Min, "ratio_p50": s.P50, "ratio_max": s.Max, "rounds": rounds, "block": block}, nil
+	figures := map[string]report.Number{"ratio_min": s.Min, "ratio_p50": s.P50, "ratio_max": s.Max, "rounds": rounds, "block": block, "loads": loads}
+	for change, n := range verdicts {
+		figures[string(change)] = report.Number(n)
+	}
+	return verdicts[want], figures, nil
 }
