@@ -79,23 +79,11 @@ func (a *app) benchmarkONNX(ctx context.Context, args []string, output string) e
 
 // optimized returns the path of the optimized graph, made if it is not there.
 func (s *step) optimized(ctx context.Context) (string, error) {
-	o, err := s.session.options(ctx)
+	art, err := s.made(ctx, "optimize", artifact.OptimizedONNX)
 	if err != nil {
 		return "", err
 	}
-	watch := s.session.a.observer()
-	o.Observer = watch
-	rep, arts, err := pipeline.RunOne(ctx, o, "optimize", s.given)
-	watch.Close()
-	if err != nil {
-		return "", err
-	}
-	for _, art := range arts {
-		if art.Kind == artifact.OptimizedONNX {
-			return filepath.Join(art.Dir, "model.onnx"), nil
-		}
-	}
-	return "", failure.New(failure.Code(rep.ExitCode), "there is no optimized graph to measure").WithHint("`trtship optimize` says why")
+	return filepath.Join(art.Dir, "model.onnx"), nil
 }
 
 // finishBenchmark prints measurements made by hand, and writes them as a report.

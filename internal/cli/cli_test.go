@@ -365,6 +365,38 @@ func TestARunFromFileToRepository(t *testing.T) {
 	b.run(failure.Artifact, "report", "1999")
 }
 
+func TestWhatAnEarlierStageDidNotMakeIsNamed(t *testing.T) {
+	b, cfg := newBench(t), example(t, "onnx")
+	for flag, hint := range map[string]string{
+		"--from build":                 "hint: Run without --from, or with `--from export`.",
+		"--from package":               "hint: Run without --from, or with `--from export`.",
+		"--only benchmark":             "hint: Run without --only, or with `--only export,validate,optimize,benchmark`.",
+		"--only served --from inspect": "hint: Run without --from and --only.",
+	} {
+		_, errs := b.run(failure.Missing, append([]string{"run", cfg, "--until", "served"}, strings.Fields(flag)...)...)
+		contains(t, errs, "which is not in the store", "the store has none under its present key", hint)
+		if strings.Contains(errs, "broken") {
+			t.Errorf("%s: what is missing is called broken:\n%s", flag, errs)
+		}
+	}
+	out, _ := b.run(failure.Missing, "run", cfg, "--from", "benchmark", "--allow-missing")
+	contains(t, out, "missing benchmark/inputs: there is no onnx: export is not asked for (before --from benchmark)")
+
+	junk := filepath.Join(t.TempDir(), "junk.onnx")
+	if err := os.WriteFile(junk, []byte("no model\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	model := filepath.Join(filepath.Dir(cfg), "model.onnx")
+	for _, tt := range [][]string{
+		{"there is no onnx-optimized", "trtship optimize", "benchmark", "onnx", cfg},
+		{"there is no onnx-optimized", "trtship optimize", "locate", cfg, "--cpu"},
+		{"there is no reference", "trtship validate onnx", "locate", cfg, model, "--cpu"},
+	} {
+		_, errs := b.run(failure.Export, append(tt[2:], "--set", "model.path="+junk)...)
+		contains(t, errs, tt[0], "broken: "+junk, "hint: `"+tt[1]+"` says more")
+	}
+}
+
 func TestAModelFileThatDeclaresItsInputs(t *testing.T) {
 	b, dir := newBench(t), t.TempDir()
 	text := fmt.Sprintf(`model: {name: classifier, kind: onnx, path: %s}

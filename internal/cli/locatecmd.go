@@ -9,12 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/trtship/trtship/internal/artifact"
 	"github.com/trtship/trtship/internal/engine"
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/locate"
 	"github.com/trtship/trtship/internal/onnx"
-	"github.com/trtship/trtship/internal/pipeline"
 	"github.com/trtship/trtship/internal/precision"
 	"github.com/trtship/trtship/internal/tensor"
 	"github.com/trtship/trtship/internal/validation"
@@ -108,25 +106,11 @@ func (a *app) locate(ctx context.Context, args []string, o locateOptions) error 
 
 // feeds are the samples of one point of the reference.
 func (s *step) feeds(ctx context.Context, point string) ([][]tensor.Named, error) {
-	o, err := s.session.options(ctx)
+	ref, err := s.reference(ctx)
 	if err != nil {
 		return nil, err
 	}
-	_, arts, err := pipeline.RunOne(ctx, o, "validate", s.given)
-	if err != nil {
-		return nil, err
-	}
-	for _, a := range arts {
-		if a.Kind != artifact.Reference {
-			continue
-		}
-		ref, err := validation.OpenReference(a.Dir)
-		if err != nil {
-			return nil, err
-		}
-		return feedsOf(ref, point)
-	}
-	return nil, failure.New(failure.Artifact, "validate made no reference").WithHint("`trtship validate onnx` says why")
+	return feedsOf(ref, point)
 }
 
 func feedsOf(ref *validation.Reference, point string) ([][]tensor.Named, error) {

@@ -29,7 +29,8 @@ settings and tools are the same are reused. The run's folder gets the report as 
 Markdown, HTML and JUnit, a log for each stage, and links to the artifacts.
 
 A machine that cannot do what is asked says so before the first stage (exit 3), with the
---until that would work.`,
+--until that would work. So does a store that lacks what a stage outside of --from or --only
+makes, with the --from or --only that would make it.`,
 		Example: "  trtship run examples/digits/trtship.yaml\n  trtship run examples/digits/trtship.yaml --until optimize",
 		GroupID: "pipeline",
 		Args:    positional(1, 1),

@@ -14,7 +14,6 @@ import (
 	"github.com/trtship/trtship/internal/calibration"
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/onnx"
-	"github.com/trtship/trtship/internal/pipeline"
 	"github.com/trtship/trtship/internal/regular"
 	"github.com/trtship/trtship/internal/sensitivity"
 	"github.com/trtship/trtship/internal/validation"
@@ -148,27 +147,6 @@ func (s *step) graph(ctx context.Context) (artifact.Artifact, error) {
 		return given[0], nil
 	}
 	return s.made(ctx, "optimize", artifact.OptimizedONNX)
-}
-
-// made runs a stage, and what it needs, and returns its artifact of a kind.
-func (s *step) made(ctx context.Context, stage string, kind artifact.Kind) (artifact.Artifact, error) {
-	o, err := s.session.options(ctx)
-	if err != nil {
-		return artifact.Artifact{}, err
-	}
-	watch := s.session.a.observer()
-	o.Observer = watch
-	rep, arts, err := pipeline.RunOne(ctx, o, stage, s.given)
-	watch.Close()
-	if err != nil {
-		return artifact.Artifact{}, err
-	}
-	for _, a := range arts {
-		if a.Kind == kind {
-			return a, nil
-		}
-	}
-	return artifact.Artifact{}, failure.New(failure.Code(rep.ExitCode), "stage %s made no %s", stage, kind).WithHint("`trtship %s` says why", stage)
 }
 
 func (a *app) finishSensitivity(r *sensitivity.Result, s *step, o sensitivityOptions) error {

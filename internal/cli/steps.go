@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -79,6 +80,43 @@ func (s *step) run(ctx context.Context, name string) (*report.Report, []artifact
 	}
 	a.printChecks(rep, name)
 	return rep, arts, nil
+}
+
+// made runs a stage, and what it needs, and returns its artifact of a kind. If
+// there is none the error has the code of what did not hold.
+func (s *step) made(ctx context.Context, stage string, kind artifact.Kind) (artifact.Artifact, error) {
+	o, err := s.session.options(ctx)
+	if err != nil {
+		return artifact.Artifact{}, err
+	}
+	watch := s.session.a.observer()
+	o.Observer = watch
+	rep, arts, err := pipeline.RunOne(ctx, o, stage, s.given)
+	watch.Close()
+	if err != nil {
+		return artifact.Artifact{}, err
+	}
+	for _, a := range arts {
+		if a.Kind == kind {
+			return a, nil
+		}
+	}
+	return artifact.Artifact{}, madeNone(rep, stage, kind)
+}
+
+// madeNone says which artifact of which stage is missing, and what stood in the way.
+func madeNone(rep *report.Report, stage string, kind artifact.Kind) error {
+	code := cmp.Or(failure.Code(rep.ExitCode), failure.Missing)
+	e := failure.New(code, "there is no %s: stage %s made none", kind, stage)
+	for _, st := range rep.Stages {
+		for _, c := range st.Checks {
+			if !c.Verdict.Good() {
+				e.With(st.Name, "%s: %s", c.Verdict, c.Summary())
+				break
+			}
+		}
+	}
+	return e.WithHint("`trtship %s` says more", cmp.Or(map[string]string{"validate": "validate onnx"}[stage], stage))
 }
 
 // printChecks writes the checks of a stage, and what does not hold in those

@@ -10,7 +10,6 @@ import (
 
 	"github.com/trtship/trtship/internal/artifact"
 	"github.com/trtship/trtship/internal/failure"
-	"github.com/trtship/trtship/internal/pipeline"
 	"github.com/trtship/trtship/internal/triton/compare"
 	"github.com/trtship/trtship/internal/triton/kserve"
 	"github.com/trtship/trtship/internal/triton/server"
@@ -152,23 +151,11 @@ func (a *app) validateTriton(ctx context.Context, path string, f servedFlags) er
 
 // reference returns the stored reference, made if it is not there.
 func (s *step) reference(ctx context.Context) (*validation.Reference, error) {
-	o, err := s.session.options(ctx)
+	art, err := s.made(ctx, "validate", artifact.Reference)
 	if err != nil {
 		return nil, err
 	}
-	watch := s.session.a.observer()
-	o.Observer = watch
-	rep, arts, err := pipeline.RunOne(ctx, o, "validate", s.given)
-	watch.Close()
-	if err != nil {
-		return nil, err
-	}
-	for _, art := range arts {
-		if art.Kind == artifact.Reference {
-			return validation.OpenReference(art.Dir)
-		}
-	}
-	return nil, failure.New(failure.Code(rep.ExitCode), "there is no reference to compare with").WithHint("`trtship validate onnx` says why")
+	return validation.OpenReference(art.Dir)
 }
 
 // compareServed makes the comparisons and a report of them.

@@ -36,7 +36,7 @@ type CodeDoc struct {
 var Codes = []CodeDoc{
 	{OK, "ok", "Everything that was asked for ran and held.", "Nothing."},
 	{Usage, "usage", "The command line or the configuration is wrong.", "Mend the lines that the error lists; all of them are listed at once."},
-	{Missing, "missing", "A capability that was asked for is not available here (GPU, TensorRT, torch, ONNX Runtime, Triton, Docker).", "Run `trtship doctor`, or stop earlier with the `--until` that the error names."},
+	{Missing, "missing", "A capability that was asked for is not available here (GPU, TensorRT, torch, ONNX Runtime, Triton, Docker), or the store lacks what a stage outside of `--from` or `--only` makes.", "Run `trtship doctor`, or stop earlier with the `--until`, or begin earlier with the `--from`, that the error names."},
 	{Model, "model", "The model could not be loaded or read.", "Check the factory, the weights and the ONNX file that the error names."},
 	{Export, "export", "The ONNX export failed, or its inputs and outputs are not the declared ones.", "Compare the two lists in the error, or try the other exporter (`export.dynamo`)."},
 	{Tolerance, "tolerance", "Outputs differ by more than the tolerance, or are no evidence.", "Read output, point and metric in the report before loosening a tolerance."},

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,8 +52,9 @@ func (r *runner) execute(ctx context.Context, s *step, base report.Stage) *resul
 	for range remakes {
 		records, lack := r.inputs(s)
 		if lack != "" {
-			return missing(base, checkInputs, lack, "")
+			return missing(base, checkInputs, lack, r.askEarlier())
 		}
+		r.noteLacking(s)
 		a := &attempt{runner: r, step: s, stage: base, records: records, log: log}
 		res, again := a.run(ctx)
 		if !again {
@@ -63,66 +63,6 @@ func (r *runner) execute(ctx context.Context, s *step, base report.Stage) *resul
 	}
 	return brokenResult(base, failure.New(failure.Artifact, "run %s: its inputs were damaged %d times in a row", s.spec.Name, remakes).
 		WithHint("Something changes files in the store, or the disk is failing."))
-}
-
-// inputs returns the records that a stage reads, in the order of its Spec, then
-// of the run, then of labels; or why one is lacking.
-func (r *runner) inputs(s *step) (records []artifact.Artifact, lack string) {
-	for _, in := range s.spec.In {
-		found := r.ofKind(in.Kind, s)
-		if len(found) == 0 && !in.Optional {
-			return nil, r.whyLacking(in.Kind)
-		}
-		records = append(records, found...)
-	}
-	return records, ""
-}
-
-func (r *runner) ofKind(kind artifact.Kind, reader *step) []artifact.Artifact {
-	if given := r.given[kind]; len(given) > 0 {
-		return given
-	}
-	var out []artifact.Artifact
-	for _, s := range r.steps {
-		if s == reader {
-			break
-		}
-		if res := r.results[s.spec.Name]; res != nil {
-			for _, a := range res.artifacts {
-				if a.Kind == kind {
-					out = append(out, a)
-				}
-			}
-		}
-	}
-	slices.SortStableFunc(out, func(a, b artifact.Artifact) int { return strings.Compare(a.Label, b.Label) })
-	return out
-}
-
-func (r *runner) whyLacking(kind artifact.Kind) string {
-	var why []string
-	for _, s := range r.steps {
-		if !slices.Contains(s.spec.Out, kind) {
-			continue
-		}
-		res := r.results[s.spec.Name]
-		switch {
-		case s.state == off:
-			why = append(why, fmt.Sprintf("%s is turned off (%s)", s.spec.Name, s.Off))
-		case res == nil:
-			why = append(why, s.spec.Name+" did not run")
-		case res.why != "":
-			why = append(why, fmt.Sprintf("%s is not asked for (%s) and %s", s.spec.Name, s.reason, res.why))
-		case s.state == cut:
-			why = append(why, fmt.Sprintf("%s is not asked for (%s)", s.spec.Name, s.reason))
-		default:
-			why = append(why, s.spec.Name+" "+cmp.Or(map[report.Verdict]string{report.Fail: "failed", report.Broken: "broke"}[res.Verdict], "is "+string(res.Verdict)))
-		}
-	}
-	if len(why) == 0 {
-		return fmt.Sprintf("no stage makes %s", kind)
-	}
-	return fmt.Sprintf("there is no %s: %s", kind, strings.Join(why, ", "))
 }
 
 // attempt is one try of a stage with given inputs.
@@ -405,7 +345,7 @@ func (r *runner) recall(ctx context.Context, s *step, base report.Stage) *result
 	res := &result{Stage: base}
 	records, lack := r.inputs(s)
 	if lack != "" {
-		res.why = "its own inputs are not in the store: " + lack
+		res.why, res.derived = "its own inputs are not in the store: "+lack, true
 		return res
 	}
 	key, err := r.keyOf(ctx, s, records)

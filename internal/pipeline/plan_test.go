@@ -90,8 +90,8 @@ func TestWhatIsAskedFor(t *testing.T) {
 			change: func(o *pipeline.Options, c *chain) { o.From = "optimize"; c.optimize.Setting = "new" },
 			want:   []string{"inspect not-asked", "export not-asked*", "validate not-asked", "optimize pass", "package pass*"}, runs: "00010",
 		},
-		"from without a store lacks inputs": {
-			change: func(o *pipeline.Options, _ *chain) { o.From = "optimize" },
+		"from without a store lacks inputs, and where missing things are allowed that is no error": {
+			change: func(o *pipeline.Options, _ *chain) { o.From, o.AllowMissing = "optimize", true },
 			want:   []string{"inspect not-asked", "export not-asked", "validate not-asked", "optimize missing", "package missing"}, runs: "00000", code: 3,
 		},
 		"only takes inputs from the store, through stages that are not asked for": {

@@ -52,8 +52,15 @@ func run(ctx context.Context, o Options, target string, given Given) (*report.Re
 	if !o.AllowMissing {
 		stop = preflight(steps, r.lacking, target)
 	}
+	why := "other stages that were asked for cannot run here"
+	if stop == nil {
+		r.recallFirst(ctx)
+		if f := r.notInStore(); f != nil && !o.AllowMissing && ctx.Err() == nil {
+			stop, why = f, "the store does not have what other stages that were asked for read"
+		}
+	}
 	if stop != nil {
-		r.refuse()
+		r.refuse(why)
 	} else {
 		stop = r.all(ctx)
 	}
@@ -84,6 +91,7 @@ type result struct {
 	parts     []artifact.Part // of the key: what the artifacts were made from
 	deps      []store.Dep     // what was found to matter while the stage ran
 	why       string          // why a provider's artifacts could not be had
+	derived   bool            // because another provider's could not
 }
 
 // runner is one run. Its methods are called by one goroutine.
@@ -112,7 +120,9 @@ func (r *runner) all(ctx context.Context) error {
 			r.o.Observer.StageStarted(StageInfo{Name: s.spec.Name, Title: s.spec.Title, Index: at, Total: total})
 			at++
 		}
-		r.results[s.spec.Name] = r.step(ctx, s)
+		if r.results[s.spec.Name] == nil {
+			r.results[s.spec.Name] = r.step(ctx, s)
+		}
 		r.o.Observer.StageFinished(r.results[s.spec.Name].Stage)
 		if s.state == asked {
 			if err := r.checkpoint(); err != nil {
@@ -158,25 +168,37 @@ func (r *runner) step(ctx context.Context, s *step) *result {
 	return res
 }
 
-// refuse reports every stage of a run that preflight stopped.
-func (r *runner) refuse() {
+// refuse reports every stage of a run that is stopped before its first stage.
+// why is the reason of those that alone could have run.
+func (r *runner) refuse(why string) {
 	for _, s := range r.steps {
-		res := &result{Stage: report.Stage{Name: s.spec.Name, Hardware: s.spec.Hardware, Reason: s.reason, Verdict: report.NotAsked}}
+		res := r.results[s.spec.Name] // of a stage that was recalled
+		if res == nil {
+			res = &result{Stage: report.Stage{Name: s.spec.Name, Hardware: s.spec.Hardware, Reason: s.reason, Verdict: report.NotAsked}}
+		}
 		switch s.state {
 		case off:
 			res.Verdict = report.Skip
 		case asked:
-			res.Reason = ""
-			if need, err := lacks(s, r.lacking); err != nil {
-				res = missingNeed(res.Stage, need, err)
-			} else {
-				res = missing(res.Stage, "completes", "not started: other stages that were asked for cannot run here", "")
-			}
+			res = r.refused(s, res.Stage, why)
 		case cut, provider:
 		}
 		r.results[s.spec.Name] = res
 		r.o.Observer.StageFinished(res.Stage)
 	}
+}
+
+func (r *runner) refused(s *step, st report.Stage, why string) *result {
+	st.Reason = ""
+	if need, err := lacks(s, r.lacking); err != nil {
+		return missingNeed(st, need, err)
+	}
+	for _, in := range s.spec.In {
+		if r.losing(in.Kind) != nil {
+			return missing(st, checkInputs, r.whyLacking(in.Kind), r.askEarlier())
+		}
+	}
+	return missing(st, checkCompletes, "not started: "+why, "")
 }
 
 func missing(st report.Stage, check, reason, hint string) *result {

@@ -27,7 +27,8 @@ const (
 	NeedTriton   Need = "triton"
 )
 
-// In is one kind of artifact that a stage reads. An optional kind may be absent.
+// In is one kind of artifact that a stage reads. An optional kind may be absent,
+// but not all of them: a stage that reads nothing at all is not run.
 type In struct {
 	Kind     artifact.Kind
 	Optional bool
