@@ -30,7 +30,7 @@ var (
 var spans = map[string]span{
 	"artifacts gc keep-younger": notNegative,
 	"benchmark ab batch":        notNegative, "benchmark ab block": positive, "benchmark ab confidence": fraction, "benchmark ab loads": positive,
-	"benchmark ab rounds": positive,
+	"benchmark ab rounds":          positive,
 	"benchmark compare confidence": fraction, "benchmark compare margin": {0, 1, false},
 	"benchmark triton rate": notNegative, "benchmark triton window": someTime,
 	"gate confidence": fraction,
