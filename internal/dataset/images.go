@@ -150,6 +150,7 @@ const lfsPointer = "version https://git-lfs"
 
 var errPointer = errors.New("is a Git LFS pointer, its contents were not fetched (git lfs pull)")
 
+// decode reads a picture and turns it as it is shown.
 func decode(path string) (image.Image, error) {
 	f, err := regular.Open(path)
 	if err != nil {
@@ -173,8 +174,14 @@ func decode(path string) (image.Image, error) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return nil, err
 	}
-	img, _, err := image.Decode(bufio.NewReader(f))
-	return img, err
+	img, format, err := image.Decode(bufio.NewReader(f))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	return turn(img, orientation(format, f)), nil
 }
 
 // put stores v as element i of type d.

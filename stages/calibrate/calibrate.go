@@ -65,7 +65,7 @@ func New(cfg *config.Config, tools Tools) *Stage { return &Stage{cfg: cfg, tools
 // Spec describes the stage.
 func (*Stage) Spec() stage.Spec {
 	return stage.Spec{
-		Name: "calibrate", Version: 1, Title: "Gather the ranges of activations for INT8",
+		Name: "calibrate", Version: 2, Title: "Gather the ranges of activations for INT8",
 		In:    []stage.In{{Kind: artifact.OptimizedONNX}},
 		Out:   []artifact.Kind{artifact.CalibrationData},
 		Needs: []stage.Need{stage.NeedORT},
@@ -78,6 +78,9 @@ func (*Stage) Spec() stage.Spec {
 		Cacheable: true,
 	}
 }
+
+// pictureReader is what a proof calls the version of the reader of pictures.
+const pictureReader = "picture reader"
 
 // settings is what decides the cache.
 type settings struct {
@@ -205,6 +208,7 @@ func (w *work) prepare(ctx context.Context) error {
 		if w.proof.Preprocess, err = json.Marshal(c.Preprocess); err != nil {
 			return fmt.Errorf("calibrate: %w", err)
 		}
+		w.proof.Versions[pictureReader] = dataset.PictureReader
 	}
 	return nil
 }

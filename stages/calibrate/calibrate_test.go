@@ -3,7 +3,12 @@ package calibrate
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"image"
+	"image/png"
 	"math"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +19,7 @@ import (
 	"github.com/trtship/trtship/internal/artifact"
 	"github.com/trtship/trtship/internal/calibration"
 	"github.com/trtship/trtship/internal/calibration/calibrationtest"
+	"github.com/trtship/trtship/internal/dataset"
 	"github.com/trtship/trtship/internal/failpoint"
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/onnx/onnxtest"
@@ -213,6 +219,53 @@ func TestRepeatedSamplesAreRefused(t *testing.T) {
 	_, cache, _, err := run(t, c, Tools{})
 	if failure.CodeOf(err) != failure.Calibration || !strings.Contains(err.Error(), "all 30 calibration samples are the same one") || cache != "" {
 		t.Errorf("%v, published %q", err, cache)
+	}
+}
+
+// TestACacheFromPicturesIsOfTheirReader refuses a cache that was made from the
+// same pictures when they were read otherwise.
+func TestACacheFromPicturesIsOfTheirReader(t *testing.T) {
+	folder := t.TempDir()
+	r := rand.New(rand.NewPCG(3, 0))
+	for i := range 8 {
+		img := image.NewGray(image.Rect(0, 0, 8, 8))
+		for k := range img.Pix {
+			img.Pix[k] = uint8(r.IntN(256))
+		}
+		f, err := os.Create(filepath.Join(folder, fmt.Sprintf("%d.png", i)))
+		if err == nil {
+			err = errors.Join(png.Encode(f, img), f.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	pictures := func() *calibrationtest.Case {
+		c := newCase(t)
+		c.Config.Calibration.Dataset, c.Config.Calibration.Path = "images", folder
+		c.Config.Calibration.NumSamples, c.Config.Calibration.MinSamples = 8, 8
+		return c
+	}
+	_, cache, side, err := run(t, pictures(), Tools{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for version, want := range map[string]report.Verdict{dataset.PictureReader: report.Pass, "": report.Fail, "1": report.Fail} {
+		old := *side
+		old.Proof.Versions = map[string]string{"onnxruntime": "another"}
+		if version != "" {
+			old.Proof.Versions["picture reader"] = version
+		}
+		c := pictures()
+		c.Config.Calibration.Cache = given(t, cache, &old)
+		checks, _, _, err := run(t, c, Tools{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := checks[checkCache]
+		if check.Verdict != want || want == report.Fail && !strings.Contains(check.Detail, "picture reader: the cache was made with "+map[string]string{"": "none", "1": "1"}[version]+", now 2") {
+			t.Errorf("version %q: %+v", version, check)
+		}
 	}
 }
 

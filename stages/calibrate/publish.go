@@ -202,6 +202,9 @@ func (w *work) evidence(ctx context.Context, path string) (*calibration.Sidecar,
 	}
 	now := w.proof
 	now.Versions = nil // another ONNX Runtime gives the same ranges
+	if v, ok := w.proof.Versions[pictureReader]; ok {
+		now.Versions = map[string]string{pictureReader: v} // another reader gives other pixels
+	}
 	if w.cfg.Calibration.Path == "" && w.cfg.Calibration.Dataset != "synthetic" {
 		return side, &now, []string{"calibration.path is not set: the data behind the cache are not compared"}, nil
 	}
