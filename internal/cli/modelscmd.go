@@ -3,10 +3,14 @@ package cli
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sort"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/triton/kserve"
 	"github.com/trtship/trtship/internal/triton/tritonpb"
 )
@@ -82,12 +86,54 @@ func (a *app) loadModel(ctx context.Context, c kserve.Client, model string) erro
 	return nil
 }
 
+// unloadModel unloads a model that the server knows. Triton itself answers that
+// it unloaded whatever it is asked to, also a name that it never heard.
 func (a *app) unloadModel(ctx context.Context, c kserve.Client, model string) error {
+	loaded, err := findModel(ctx, c, model)
+	if err != nil {
+		return err
+	}
 	if err := c.Unload(ctx, model); err != nil {
 		return err
 	}
-	a.say("unloaded %s", model)
+	if loaded {
+		a.say("unloaded %s", model)
+	} else {
+		a.say("%s was not loaded", model)
+	}
 	return nil
+}
+
+// findModel reports whether a version of a model is loaded, or on its way. A
+// model that the server does not know is an error that names those it does.
+func findModel(ctx context.Context, c kserve.Client, model string) (loaded bool, err error) {
+	index, err := c.Index(ctx, false)
+	if err != nil {
+		return false, err
+	}
+	ready, err := c.Index(ctx, true) // also models whose folder is gone
+	if err != nil {
+		return false, err
+	}
+	known, names := false, map[string]bool{}
+	for _, m := range slices.Concat(index, ready) {
+		names[m.GetName()] = true
+		if m.GetName() != model {
+			continue
+		}
+		known = true
+		if s := m.GetState(); s == "READY" || s == "LOADING" {
+			loaded = true
+		}
+	}
+	if known {
+		return loaded, nil
+	}
+	e := failure.New(failure.Triton, "unload %s: the server knows no model of this name", model)
+	if len(names) == 0 {
+		return false, e.WithHint("its repository is empty")
+	}
+	return false, e.WithHint("it knows %s", strings.Join(slices.Sorted(maps.Keys(names)), ", "))
 }
 
 // modelStat is a model's statistics; times are means in milliseconds.

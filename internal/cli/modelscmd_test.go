@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/trtship/trtship/internal/failure"
+)
+
+// tritonWith is a server in explicit mode: it has a repository, and unloads
+// whatever it is asked to, as Triton does.
+func tritonWith(t *testing.T, all, ready string) (address string, unloads *atomic.Int64) {
+	t.Helper()
+	unloads = &atomic.Int64{}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/v2/repository/index":
+			var asked struct{ Ready bool }
+			if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+				w.WriteHeader(http.StatusBadRequest)
+				return
+			}
+			fmt.Fprint(w, map[bool]string{false: all, true: ready}[asked.Ready])
+		case strings.HasSuffix(r.URL.Path, "/unload"):
+			unloads.Add(1)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://"), unloads
+}
+
+func TestOnlyAModelThatTheServerKnowsIsUnloaded(t *testing.T) {
+	const (
+		loaded = `{"name":"mnist","version":"1","state":"UNAVAILABLE","reason":"unloaded"},{"name":"mnist","version":"2","state":"READY"}`
+		idle   = `{"name":"digits"}`
+		was    = `{"name":"encoder","version":"1","state":"UNAVAILABLE","reason":"unloaded"}`
+	)
+	tests := map[string]struct {
+		all, ready, model string
+		code              failure.Code
+		want              string
+	}{
+		"one that is loaded":          {loaded + "," + idle, loaded, "mnist", failure.OK, "unloaded mnist\n"},
+		"one that never was":          {loaded + "," + idle, loaded, "digits", failure.OK, "digits was not loaded\n"},
+		"one that was":                {was, "", "encoder", failure.OK, "encoder was not loaded\n"},
+		"one whose folder is gone":    {idle, loaded, "mnist", failure.OK, "unloaded mnist\n"},
+		"a name that it has not":      {idle + "," + loaded, loaded, "mnsit", failure.Triton, "unload mnsit: the server knows no model of this name\nhint: it knows digits, mnist\n"},
+		"the beginning of a name":     {loaded, loaded, "mni", failure.Triton, "hint: it knows mnist\n"},
+		"any name if there are none":  {"", "", "mnist", failure.Triton, "hint: its repository is empty\n"},
+		"a name that is only a state": {idle, "", "READY", failure.Triton, "hint: it knows digits\n"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			address, unloads := tritonWith(t, "["+tt.all+"]", "["+tt.ready+"]")
+			out, errs := newBench(t).run(tt.code, "models", "unload", tt.model, "--http", address)
+			contains(t, errs, tt.want)
+			if want := map[bool]int64{true: 1}[tt.code == failure.OK]; unloads.Load() != want || out != "" {
+				t.Errorf("%d requests to unload, stdout %q", unloads.Load(), out)
+			}
+		})
+	}
+}
