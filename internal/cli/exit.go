@@ -13,6 +13,7 @@ import (
 	"syscall"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/triton/kserve"
 	"github.com/trtship/trtship/report"
 )
 
@@ -49,6 +50,9 @@ func (a *app) exit(ctx context.Context, err error) int {
 			f = &g
 		}
 		return a.fail(f)
+	}
+	if _, ok := errors.AsType[*kserve.ServerError](err); ok { // whichever command asked
+		return a.fail(failure.New(failure.Triton, "%w", err))
 	}
 	if errors.Is(err, syscall.EPIPE) {
 		return int(failure.OK) // the reader of stdout has seen enough

@@ -2,14 +2,18 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/tensor"
 )
 
 // tritonWith is a server in explicit mode: it has a repository, and unloads
@@ -66,4 +70,45 @@ func TestOnlyAModelThatTheServerKnowsIsUnloaded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWhatAServerRefusesIsExit10 has a server that is ready and refuses the rest.
+func TestWhatAServerRefusesIsExit10(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/ready") {
+			return
+		}
+		w.WriteHeader(http.StatusBadRequest)
+		fmt.Fprint(w, `{"error":"Request for unknown model: it is not found"}`)
+	}))
+	defer s.Close()
+	address, cfg := strings.TrimPrefix(s.URL, "http://"), example(t, "onnx")
+	for _, args := range [][]string{
+		{"models", "ls"},
+		{"models", "load", "x"},
+		{"models", "unload", "x"},
+		{"models", "stats", "x"},
+		{"infer", "x", "--input", "x=" + npyFile(t)},
+		{"validate", "triton", cfg},
+		{"benchmark", "triton", cfg, "--window", "200ms"},
+	} {
+		_, errs := newBench(t).run(failure.Triton, append(args, "--http", address)...)
+		contains(t, errs, "Request for unknown model: it is not found")
+		if strings.Contains(errs, "bug") {
+			t.Errorf("%v: a refusal is called a bug:\n%s", args, errs)
+		}
+	}
+}
+
+func npyFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "x.npy")
+	f, err := os.Create(path)
+	if err == nil {
+		err = errors.Join(tensor.WriteNPY(f, tensor.Zeros(tensor.Float32, 1)), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
