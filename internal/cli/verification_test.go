@@ -93,41 +93,20 @@ func verification(t *testing.T) string {
 // gpuEvidence is what the table needs of docs/verification/h200.json.
 type gpuEvidence struct {
 	file    string
-	Machine gpuMachine
-	Parts   []gpuPart
+	Machine struct {
+		GPUs  []struct{ Name string }
+		Tools map[string]string
+	}
+	Parts []struct {
+		Rows []struct{ Area, Verdict string }
+	}
 }
 
-type gpuMachine struct {
-	GPUs  []struct{ Name string }
-	Tools map[string]string
-}
-
-type gpuPart struct {
-	Machine gpuMachine
-	Rows    []struct{ Area, Verdict string }
-}
-
-// readGPU reads the merged evidence, or the parts that were run where they are
-// not complete enough to be merged.
+// readGPU reads the merged evidence, which may be absent.
 func readGPU(t *testing.T, dir string) gpuEvidence {
 	t.Helper()
 	e := gpuEvidence{file: "h200.json"}
-	if readEvidence(t, filepath.Join(dir, e.file), &e) {
-		return e
-	}
-	e.file = "h200-parts"
-	files, err := filepath.Glob(filepath.Join(dir, e.file, "*.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		var p gpuPart
-		readEvidence(t, f, &p)
-		e.Parts = append(e.Parts, p)
-		if len(p.Machine.GPUs) > 0 {
-			e.Machine = p.Machine
-		}
-	}
+	readEvidence(t, filepath.Join(dir, e.file), &e)
 	return e
 }
 
