@@ -31,11 +31,12 @@ type timing struct {
 	Enqueue float64 `json:"enqueue_ms"`
 }
 
-// Both loops measure everything in turns, each time in a process of its own, in
-// which they load every engine several times: a process keeps its luck with
-// cores, and a loaded engine its luck with where it lies in memory.
+// Both loops measure everything in turns, each time in a process of its own, since
+// a process keeps its luck with cores. How fast an engine is depends on where its
+// context lies in memory; both load the engines in the same order, each with one
+// context before the measured one, so that they lie alike and the loops differ alone.
 const (
-	turns        = 5
+	turns        = 7
 	loadsOfATurn = 5
 	itersOfALoad = 300
 )
@@ -174,24 +175,30 @@ func (e *env) ours(ctx context.Context, loops []aLoop) ([][]timing, error) {
 	defer child.Close()
 	var out [][]timing
 	for _, l := range loops {
-		s, err := engine.Open(child, l.plan, l.d, e.work)
-		if err != nil {
-			return nil, err
-		}
-		t, err := s.Benchmark(engine.Load{Inputs: l.feed, Streams: 1, CUDAGraph: l.graph, WarmupIters: 200, Iters: loadsOfATurn * itersOfALoad, Loads: loadsOfATurn, MaxSeconds: 60})
-		if err != nil {
-			return nil, err
-		}
 		var found []timing
-		for _, l := range t.Loads {
-			found = append(found, timing{l.ComputeMs, l.EnqueueMs})
+		for range loadsOfATurn {
+			t, err := e.once(child, l)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, t)
 		}
 		out = append(out, found)
-		if err := s.Close(); err != nil {
-			return nil, err
-		}
 	}
 	return out, nil
+}
+
+// once loads an engine and measures it where it lies.
+func (e *env) once(child engine.Caller, l aLoop) (timing, error) {
+	s, err := engine.Open(child, l.plan, l.d, e.work)
+	if err != nil {
+		return timing{}, err
+	}
+	t, err := s.Benchmark(engine.Load{Inputs: l.feed, Streams: 1, CUDAGraph: l.graph, WarmupIters: 100, Iters: itersOfALoad, Loads: 1, MaxSeconds: 60})
+	if err != nil {
+		return timing{}, err
+	}
+	return timing{measure.Median(t.Phases["compute"]), measure.Median(t.Phases["enqueue"])}, s.Close()
 }
 
 // peer measures with the independent loop, in one process.

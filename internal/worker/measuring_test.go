@@ -22,6 +22,7 @@ type standIn struct {
 	After    map[string]int
 	AtTheEnd map[string]int `json:"at_the_end"`
 	Blocks   []int
+	Placed   []string
 	Compared []string
 	Progress [][2]int
 }
@@ -69,9 +70,16 @@ func TestMeasuringEnginesPlacesThemAnewAndGivesEverythingBack(t *testing.T) {
 			t.Errorf("after closing both engines: %v", got.AtTheEnd)
 		}
 	})
-	t.Run("every round has two new contexts, and half way both engines are loaded anew", func(t *testing.T) {
-		round, reload := []string{"context", "context"}, []string{"load", "context"} // a loading has a context of its own
-		want := slices.Concat(round, round, round, reload, round[:1], reload, round[:1], round, round)
+	loaded, side := []string{"load", "context"}, []string{"scatter", "context"} // a loading has a context of its own
+	t.Run("behind every loading but the first, other memory lies before the measured contexts", func(t *testing.T) {
+		again := slices.Concat(loaded, side, side[1:]) // two streams
+		if diff := cmp.Diff(slices.Concat(side[1:], side[1:], again, again), got.Placed); diff != "" {
+			t.Error(diff)
+		}
+	})
+	t.Run("every round places both engines anew, and half way both are loaded anew", func(t *testing.T) {
+		round := slices.Concat(side, side)
+		want := slices.Concat(round, round, round, loaded, side, loaded, side, round, round)
 		if diff := cmp.Diff(want, got.Compared); diff != "" {
 			t.Error(diff)
 		}

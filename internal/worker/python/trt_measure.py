@@ -1,10 +1,10 @@
 """Measures TensorRT engines, alone and two in turns.
 
-How long a kernel takes depends a little on where its code, weights and tensors
-lie in the GPU's memory: by a few percent, the same for as long as they lie
-there. One loading of an engine is one sample of that, however often it runs.
-So an engine is loaded several times, each time behind other memory, and two
-engines that are compared are placed anew in every round.
+How long an engine takes depends a little on where the memory of its execution
+context lies: by a few percent, the same for as long as it lies there. One
+context is one sample of that, however often it runs. So an engine is loaded
+several times, with other memory between its weights and its context each time,
+and two engines that are compared are placed anew in every round.
 """
 import collections
 import random
@@ -180,10 +180,10 @@ def benchmark(params, emit):
     loads, rng, taken = affordable(params["loads"], engine, params), random.Random(0), []
     found = []
     for i in range(loads):
-        if i:
+        if i:  # the first lies where any program's would
             free(taken)
-            taken = scatter(engine.driver, rng)
             engine.reload()
+            taken = scatter(engine.driver, rng)
         found.append(one_load(engine, profile, feeds, params, emit, i, loads))
     free(taken)
     return reply | pooled(found)
@@ -230,9 +230,9 @@ class Side:
         self.slot, self.taken = None, []
 
     def place(self, rng, reload):
-        self.taken = scatter(self.engine.driver, rng)
         if reload:
             self.engine.reload()
+        self.taken = scatter(self.engine.driver, rng)
         self.slot = Slot(self.engine, self.profile, self.feeds, self.use_graph)
 
     def block(self, warm, count):

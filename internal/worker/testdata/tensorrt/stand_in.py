@@ -142,6 +142,16 @@ cuda.Buffer.read, cuda.Buffer.write = lambda self, size: bytes(size), lambda sel
 import trt_engine  # noqa: E402
 import trt_measure  # noqa: E402
 
+real_scatter = trt_measure.scatter
+
+
+def scatter(driver, rng):
+    DRIVER.log.append("scatter")
+    return real_scatter(driver, rng)
+
+
+trt_measure.scatter = scatter
+
 
 def left():
     count = {}
@@ -172,11 +182,12 @@ before = left()
 under_way = {}
 for graph in (False, True):
     DRIVER.most_under_way = 0
+    begun = len(DRIVER.log)
     del progress[:]
     answer = trt_measure.benchmark({
         "engine": first, "inputs": inputs, "streams": 2, "cuda_graph": graph, "warmup_iters": 3, "iters": 10, "loads": 3, "max_seconds": 100}, emit)
     under_way["resident, graph" if graph else "resident"] = DRIVER.most_under_way
-seen = list(progress)
+seen, placed = list(progress), DRIVER.log[begun:]
 slots = [trt_measure.Slot(trt_engine.ENGINES[first], 0, trt_engine.read_feeds(inputs), False)]
 DRIVER.most_under_way = 0
 trt_measure.run_requests(slots, 5, transfers=True)
@@ -194,6 +205,6 @@ for handle in (first, second):
     trt_engine.close_engine({"engine": handle}, emit)
 print(json.dumps({
     "phases": {p: len(v) for p, v in answer["phases"].items()}, "loads": answer["loads"], "loaded": loads, "under_way": under_way,
-    "before": before, "after": after, "at_the_end": left(), "blocks": [len(blocks["base"]), len(blocks["head"])], "compared": compared,
+    "before": before, "after": after, "at_the_end": left(), "blocks": [len(blocks["base"]), len(blocks["head"])], "compared": compared, "placed": placed,
     "progress": seen,
 }))
