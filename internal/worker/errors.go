@@ -1,11 +1,15 @@
 package worker
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/proc"
@@ -15,11 +19,28 @@ import (
 // Crash is a child that died, ran past its time, or broke the protocol. It is
 // not an answer about the model: a stage reports it as a broken check.
 type Crash struct {
-	Subject string // model
-	Method  string // call during which it happened
-	Err     error  // *proc.Error if the child ended
-	Tail    string // last lines of its stderr
+	Subject string   // model
+	Method  string   // call during which it happened
+	Err     error    // *proc.Error if the child ended
+	Tail    string   // last lines of its stderr
+	Reached []string // what the call had done by then, in the child's words
 }
+
+// timeoutError is why a child that ran past its time was ended.
+type timeoutError struct {
+	limit   time.Duration
+	setting string
+}
+
+func (t *timeoutError) Error() string {
+	text := fmt.Sprintf("out of time after %v", t.limit)
+	if t.setting != "" {
+		text += " (" + t.setting + ")"
+	}
+	return text
+}
+
+func (t *timeoutError) Unwrap() error { return context.DeadlineExceeded }
 
 func (c *Crash) Error() string {
 	what := c.Method
@@ -46,6 +67,50 @@ func (c *Crash) Reason() string {
 
 func (c *Crash) Unwrap() error { return c.Err }
 
+// hint says what can be done about it.
+func (c *Crash) hint() string {
+	if t, ok := errors.AsType[*timeoutError](c.Err); ok && t.setting != "" {
+		return "raise " + t.setting
+	}
+	return ""
+}
+
+// Failure is the crash as the end of a command, with its last lines. code is for
+// what the command wanted of the child.
+func (c *Crash) Failure(code failure.Code) *failure.Error {
+	e := failure.New(code, "%w", error(c))
+	e.Hint = cmp.Or(c.hint(), "the child's last words say why; trtship doctor shows what it ran with")
+	if t := strings.TrimSpace(c.Tail); t != "" {
+		e.With("last lines", "%s", t)
+	}
+	return e
+}
+
+// Code is the exit code of a crash that is the end of a command: that of what
+// was asked of the child.
+func (c *Crash) Code() failure.Code {
+	switch c.Method {
+	case "torch.export":
+		return failure.Export
+	case "trt.benchmark", "trt.compare":
+		return failure.Benchmark
+	}
+	if strings.HasPrefix(c.Method, "trt.") {
+		return failure.Build
+	}
+	return failure.Model
+}
+
+// Reached reports whether the call whose error this is had reached a milestone
+// before it failed.
+func Reached(err error, milestone string) bool {
+	if c, ok := errors.AsType[*Crash](err); ok {
+		return slices.Contains(c.Reached, milestone)
+	}
+	r, ok := errors.AsType[*Refusal](err)
+	return ok && slices.Contains(r.Reached, milestone)
+}
+
 func lastLine(tail string) string {
 	lines := strings.Split(strings.TrimSpace(tail), "\n")
 	if last := strings.TrimSpace(lines[len(lines)-1]); last != "" {
@@ -63,7 +128,7 @@ func BrokenCheck(id string, err error) (c report.Check, ok bool) {
 	}
 	c = report.Check{
 		ID: id, Verdict: report.Broken, Want: "an answer from the Python child",
-		Got: crash.Reason(), Detail: crash.Error(),
+		Got: crash.Reason(), Detail: crash.Error(), Hint: crash.hint(),
 	}
 	if t := strings.TrimSpace(crash.Tail); t != "" {
 		c.Detail += "\n" + t
@@ -116,7 +181,7 @@ func (w *Worker) failure(method string, r *remoteError) error {
 	if r.Trace != "" && code == failure.Bug {
 		e.With("python traceback", "%s", r.Trace)
 	}
-	e.Err = &Refusal{Kind: r.Kind, Data: r.Data}
+	e.Err = &Refusal{Kind: r.Kind, Data: r.Data, Reached: w.reached}
 	return e
 }
 
@@ -136,6 +201,8 @@ type Refusal struct {
 	Kind string
 	// Data is what the method added for programs; may be nil.
 	Data json.RawMessage
+	// Reached is what the call had done by then, in the child's words.
+	Reached []string
 }
 
 func (r *Refusal) Error() string { return r.Kind }

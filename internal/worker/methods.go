@@ -59,7 +59,7 @@ func ModelOf(cfg *config.Config) Model {
 // and Progress are left to the caller.
 func OptionsFor(cfg *config.Config, python string) Options {
 	o := Options{
-		Python: python, Subject: cfg.Model.Name, Timeout: time.Duration(cfg.Export.TimeoutS) * time.Second,
+		Python: python, Subject: cfg.Model.Name, Timeout: time.Duration(cfg.Export.TimeoutS) * time.Second, TimeoutSetting: "export.timeout_s",
 		MemoryMB: cfg.Export.MemoryMB, Threads: cfg.Validation.Threads, CUDA: cfg.Export.Device == "cuda",
 	}
 	if cfg.Dir != "" {

@@ -24,12 +24,14 @@ type request struct {
 	Params any    `json:"params"`
 }
 
-// reply is one line from the child: a result, an error, or word of progress.
+// reply is one line from the child: a result, an error, word of progress, or
+// what the call has reached.
 type reply struct {
 	ID       int64           `json:"id"`
 	Result   json.RawMessage `json:"result,omitempty"`
 	Error    *remoteError    `json:"error,omitempty"`
 	Progress *progress       `json:"progress,omitempty"`
+	Reached  string          `json:"reached,omitempty"`
 }
 
 type progress struct {
@@ -65,13 +67,13 @@ func readReply(r *bufio.Reader, limit int) (reply, error) {
 		return reply{}, fmt.Errorf("reply is not the protocol's JSON: %w", err)
 	}
 	given := 0
-	for _, set := range []bool{out.Result != nil, out.Error != nil, out.Progress != nil} {
+	for _, set := range []bool{out.Result != nil, out.Error != nil, out.Progress != nil, out.Reached != ""} {
 		if set {
 			given++
 		}
 	}
 	if given != 1 {
-		return reply{}, fmt.Errorf("reply has %d of result, error and progress, not one", given)
+		return reply{}, fmt.Errorf("reply has %d of result, error, progress and reached, not one", given)
 	}
 	return out, nil
 }

@@ -38,6 +38,9 @@ type Options struct {
 	Path []string
 	// Timeout ends the child, with all that it started; 0 is no limit.
 	Timeout time.Duration
+	// TimeoutSetting names what of the configuration Timeout comes from, for who
+	// has to raise it.
+	TimeoutSetting string
 	// MemoryMB limits the address space to this many MiB above what the
 	// interpreter and its libraries map; 0 is no limit. (torch's libraries alone
 	// map several GB, which are no memory in use.)
@@ -67,7 +70,8 @@ type Worker struct {
 	home    string
 	cancel  context.CancelFunc
 	next    int64
-	broken  error // after a fault of the protocol the child is of no more use
+	reached []string // by the call that runs
+	broken  error    // after a fault of the protocol the child is of no more use
 }
 
 // Start starts a child. It does not import torch: the first call does. The
@@ -116,7 +120,7 @@ func (w *Worker) start(ctx context.Context) error {
 	}
 	ctx, w.cancel = context.WithCancel(ctx)
 	if w.opt.Timeout > 0 {
-		cause := fmt.Errorf("%w after %v", context.DeadlineExceeded, w.opt.Timeout)
+		cause := &timeoutError{limit: w.opt.Timeout, setting: w.opt.TimeoutSetting}
 		stop := w.cancel
 		var end context.CancelFunc
 		ctx, end = context.WithTimeoutCause(ctx, w.opt.Timeout, cause)
@@ -175,6 +179,7 @@ func (w *Worker) Call(method string, params, result any) error {
 		return w.broken
 	}
 	w.next++
+	w.reached = nil
 	line, err := json.Marshal(request{ID: w.next, Method: method, Params: params})
 	if err != nil {
 		return fmt.Errorf("encode request %s: %w", method, err)
@@ -199,6 +204,8 @@ func (w *Worker) Call(method string, params, result any) error {
 			if w.opt.Progress != nil {
 				w.opt.Progress(got.Progress.Done, got.Progress.Total, got.Progress.Label)
 			}
+		case got.Reached != "":
+			w.reached = append(w.reached, got.Reached)
 		case got.Error != nil:
 			return w.failure(method, got.Error)
 		default:
@@ -213,7 +220,7 @@ func (w *Worker) Call(method string, params, result any) error {
 // crash ends the child and says why. A child that ended by itself gives its
 // own account (signal, exit status, last lines); else err is the fault.
 func (w *Worker) crash(method string, err error) error {
-	c := &Crash{Subject: w.opt.Subject, Method: method}
+	c := &Crash{Subject: w.opt.Subject, Method: method, Reached: w.reached}
 	gone := errors.Is(err, io.EOF) || errors.Is(err, errReplyCut) || errors.Is(err, os.ErrClosed) || isPipe(err)
 	if gone {
 		select { // the pipe closes a moment before the end is known

@@ -114,6 +114,8 @@ class Server:
     def emit(self, number, event):
         if event["event"] == "progress":
             self.send({"id": number, "progress": {k: event[k] for k in ("done", "total", "label")}})
+        elif event["event"] == "reached":
+            self.send({"id": number, "reached": event["what"]})
         else:
             print(f"{event.get('severity', 'note')}: {event.get('text', '')}", file=sys.stderr)
 
