@@ -23,7 +23,7 @@ type Caller interface {
 // chooses the GPU, by its UUID in CUDA_VISIBLE_DEVICES.
 const onlyDevice = "0"
 
-// BuildRequest says what to build. Paths are absolute.
+// BuildRequest says what to build. Paths may be relative to the working directory.
 type BuildRequest struct {
 	ONNX             string         `json:"onnx"`
 	Plan             string         `json:"plan"`
@@ -69,12 +69,32 @@ func RequestOf(c config.TensorRT, precision, onnx, plan string) BuildRequest {
 
 // Build builds one plan and returns its description.
 func Build(w Caller, r BuildRequest) (*Description, error) {
+	for _, path := range []*string{&r.ONNX, &r.Plan, &r.CalibrationCache, &r.TimingIn, &r.TimingOut} {
+		if err := absolute(path); err != nil {
+			return nil, err
+		}
+	}
 	var d Description
 	if err := w.Call("trt.build", r, &d); err != nil {
 		return nil, err
 	}
 	return &d, nil
 }
+
+// absolute makes a path independent of the working directory: the child has
+// another one.
+func absolute(path *string) (err error) {
+	if *path != "" {
+		if *path, err = filepath.Abs(*path); err != nil {
+			return fmt.Errorf("find file: %w", err)
+		}
+	}
+	return nil
+}
+
+// Parsed is the milestone of a build behind which the parser has taken the whole
+// graph; see worker.Reached.
+const Parsed = "parsed"
 
 // Unsupported is a node that the parser refuses.
 type Unsupported struct {
@@ -146,6 +166,11 @@ func Open(w Caller, plan string, d *Description, scratch string) (*Session, erro
 		Engine string  `json:"engine"`
 		LoadMs float64 `json:"load_ms"`
 		Memory int64   `json:"memory_bytes"`
+	}
+	for _, path := range []*string{&plan, &scratch} {
+		if err := absolute(path); err != nil {
+			return nil, err
+		}
 	}
 	params := map[string]any{"plan": plan, "device": onlyDevice, "version_compatible": d.VersionCompatible}
 	if err := w.Call("trt.open", params, &reply); err != nil {

@@ -6,9 +6,11 @@ package build
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -59,11 +61,15 @@ func New(c *config.Config, tools Tools) *Stage {
 }
 
 // Spec describes the stage.
-func (*Stage) Spec() stage.Spec {
+func (s *Stage) Spec() stage.Spec {
+	strong := s.config.Typing != "weak"
+	lower := slices.ContainsFunc(s.config.Precisions, func(p string) bool { return p != "fp32" })
 	return stage.Spec{
 		Name: "build", Version: 1, Title: "Build TensorRT engines",
 		In: []stage.In{
-			{Kind: artifact.OptimizedONNX}, {Kind: artifact.PrecisionONNX, Optional: true}, {Kind: artifact.CalibrationData, Optional: true},
+			{Kind: artifact.OptimizedONNX},
+			{Kind: artifact.PrecisionONNX, Optional: !strong || !lower},
+			{Kind: artifact.CalibrationData, Optional: strong || !slices.Contains(s.config.Precisions, "int8")},
 		},
 		Out:   []artifact.Kind{artifact.Engine},
 		Needs: []stage.Need{stage.NeedGPU, stage.NeedTensorRT},
@@ -168,13 +174,15 @@ func (s *Stage) one(precision string, child Child, in stage.Inputs, out stage.Ou
 	request.CalibrationCache = cache
 	request.TimingOut = filepath.Join(dir, engine.TimingFile)
 	d, err := engine.Build(child, request)
-	supported := report.Check{ID: checkSupported, Subject: subject, Verdict: report.Pass, Want: "no refused operator", Got: "none", Hardware: true}
 	if refused := engine.Refused(err); len(refused) > 0 {
 		return []report.Check{unsupported(refused, subject, started)}, nil
 	}
 	if err != nil {
-		failed, err := broken(checkBuilt, subject, err, started)
-		return append([]report.Check{supported}, failed...), err
+		failed, ours := broken(checkBuilt, subject, err, started)
+		if ours != nil {
+			return nil, s.onDriver(ours)
+		}
+		return append([]report.Check{supported(err, subject)}, failed...), nil
 	}
 	d.Driver = s.tools.Driver()
 	if err := d.Write(filepath.Join(dir, engine.DescriptionFile)); err != nil {
@@ -185,7 +193,30 @@ func (s *Stage) one(precision string, child Child, in stage.Inputs, out stage.Ou
 	}); err != nil {
 		return nil, err
 	}
-	return []report.Check{supported, built(d, subject, started), s.tensors(d, subject), inLayers(d, subject)}, nil
+	return []report.Check{supported(nil, subject), built(d, subject, started), s.tensors(d, subject), inLayers(d, subject)}, nil
+}
+
+// onDriver adds the driver's version where something is missing on this machine:
+// the child knows only its CUDA version.
+func (s *Stage) onDriver(err error) error {
+	if e, ok := errors.AsType[*failure.Error](err); ok && e.Code == failure.Missing && s.tools.Driver() != "" {
+		e.With("NVIDIA driver", "%s", s.tools.Driver())
+	}
+	return err
+}
+
+// supported is the check of a graph that the parser did not refuse. It passes
+// only if the parser has answered: behind a fault before that nobody knows.
+func supported(err error, subject report.Subject) report.Check {
+	c := report.Check{ID: checkSupported, Subject: subject, Verdict: report.Pass, Want: "no refused operator", Got: "none", Hardware: true}
+	if err == nil || worker.Reached(err, engine.Parsed) {
+		return c
+	}
+	c.Verdict, c.Got = report.Missing, "the parser was not asked"
+	if _, crashed := errors.AsType[*worker.Crash](err); crashed {
+		c.Verdict, c.Got = report.Broken, "the Python child ended before the parser had answered"
+	}
+	return c
 }
 
 // broken turns a fault into a check where it is TensorRT's, and passes it on

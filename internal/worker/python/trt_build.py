@@ -22,7 +22,7 @@ def load_tensorrt():
     """The module, imported late: the torch half must not need it."""
     try:
         import tensorrt
-    except ImportError as err:
+    except Exception as err:  # an ImportError, or what its libraries raise when they are loaded
         raise Failure(
             MISSING, "missing", f"tensorrt cannot be imported: {first_line(err)}", cause=err,
             hint="install TensorRT's Python bindings and libraries for this interpreter; trtship doctor shows what is there",
@@ -57,13 +57,29 @@ def make_logger(trt):
     return Logger()
 
 
+def start(trt, what, logger, driver):
+    """trt.Builder or trt.Runtime: the first that TensorRT does on the GPU.
+
+    Where it cannot, pybind11 says only that its factory function returned nullptr.
+    """
+    made = getattr(trt, what)
+    try:
+        return made(logger)
+    except Exception as err:
+        details = [("TensorRT said", "\n".join(logger.recent))] if logger.recent else []
+        raise Failure(
+            MISSING, "missing", f"TensorRT {trt.__version__} cannot start its {what} with this driver, which is of CUDA {driver.version()}: {first_line(err)}",
+            cause=err, details=details, hint="install a driver that is new enough for this TensorRT, or a TensorRT for this driver; trtship doctor shows both",
+        ) from err
+
+
 BUILDERS = {}  # (logger, builder) by device: a builder takes seconds to load its kernels
 
 
 def builder_for(trt, device, emit):
     if device.index not in BUILDERS:
         logger = make_logger(trt)
-        BUILDERS[device.index] = logger, trt.Builder(logger)
+        BUILDERS[device.index] = logger, start(trt, "Builder", logger, device.driver)
     logger, builder = BUILDERS[device.index]
     builder.reset()
     logger.begin(emit)
@@ -272,6 +288,7 @@ def build(params, emit, cancelled=lambda: False):
     typing = params.get("typing", "strong")
     network = builder.create_network(network_flags(trt, typing))
     parser = parse(trt, logger, network, params["onnx"])
+    emit({"event": "reached", "what": "parsed"})
     config = configure(trt, builder, network, params)
     calibrator = constrained = None
     if typing == "weak" or not trt_versions.has(trt, "strongly_typed"):
@@ -334,7 +351,7 @@ def describe_plan(trt, logger, path, device):
     """The plan's own tensors, profiles, layers and sizes, read by loading it."""
     with open(path, "rb") as f:
         data = f.read()
-    runtime = trt.Runtime(logger)
+    runtime = start(trt, "Runtime", logger, device.driver)
     engine = runtime.deserialize_cuda_engine(data)
     if engine is None:
         raise BuildError("the new plan cannot be loaded", logged=logger.errors[-20:])

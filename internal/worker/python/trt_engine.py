@@ -40,7 +40,7 @@ class Engine:
             data = f.read()
         before = self.driver_free()
         started = time.perf_counter()
-        self.runtime = self.trt.Runtime(self.logger)
+        self.runtime = trt_build.start(self.trt, "Runtime", self.logger, self.driver)
         if self.params.get("version_compatible"):
             self.runtime.engine_host_code_allowed = True
         self.engine = self.runtime.deserialize_cuda_engine(data)

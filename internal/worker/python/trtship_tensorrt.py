@@ -4,6 +4,7 @@ import trt_build
 import trt_engine
 import trt_measure
 import trt_versions
+from trtship_errors import MISSING, Failure
 
 
 def gpus(params, emit):
@@ -19,8 +20,27 @@ def gpus(params, emit):
     return out
 
 
-METHODS = {
+def answered(method):
+    """The method, to which a TensorRT without what every release has is no bug of ours."""
+
+    def call(params, emit):
+        try:
+            return method(params, emit)
+        except AttributeError as err:
+            of = getattr(err.obj, "__name__", None) or type(err.obj).__module__
+            if of.split(".")[0] != "tensorrt":
+                raise
+            trt = trt_build.load_tensorrt()
+            raise Failure(
+                MISSING, "missing", f"the tensorrt module, release {getattr(trt, '__version__', 'unknown')}, has no {err.name}", cause=err,
+                hint=f"install TensorRT 8.6 or newer for this interpreter; the module is {getattr(trt, '__file__', 'of no file')}",
+            ) from err
+
+    return call
+
+
+METHODS = {name: answered(method) for name, method in {
     "trt.gpus": gpus, "trt.build": trt_build.build,
     "trt.open": trt_engine.open_engine, "trt.close": trt_engine.close_engine, "trt.infer": trt_engine.infer,
     "trt.benchmark": trt_measure.benchmark, "trt.compare": trt_measure.compare,
-}
+}.items()}
