@@ -121,8 +121,18 @@ func TestEveryMismatchIsListed(t *testing.T) {
 func TestTensorRTsOwnNamesAreNoMismatch(t *testing.T) {
 	text := "TRT-101600-EntropyCalibration2\ndata:0: 3c23d70a\n/mul/Mul_output_0: 3ca3d70a\ny: 3ca3d70a\n(Unnamed Layer* 0) [Constant]_output: 3c010a14\n"
 	v := Check([]byte(text), Expectation{Graph: caseGraph})
-	if !v.OK() || len(v.Notes) != 1 {
+	if !v.OK() || len(v.Notes) != 2 {
 		t.Errorf("%+v", v)
+	}
+}
+
+func TestACacheThatIsHeldToNoReleaseSaysSo(t *testing.T) {
+	text := "TRT-8601-EntropyCalibration2\ndata:0: 3c23d70a\n/mul/Mul_output_0: 3ca3d70a\ny: 3ca3d70a\n"
+	if v := Check([]byte(text), Expectation{Graph: caseGraph}); !v.OK() || len(v.Notes) != 1 || !strings.Contains(v.Notes[0], "made by TensorRT 8.6.1, which was held to no release") {
+		t.Errorf("%+v", v)
+	}
+	if v := Check([]byte(text), Expectation{Graph: caseGraph, Version: 8601}); !v.OK() || len(v.Notes) != 0 {
+		t.Errorf("held to its own release: %+v", v)
 	}
 }
 

@@ -81,6 +81,10 @@ func Check(text []byte, want Expectation) *Verdict {
 }
 
 func (v *Verdict) checkHeader(c *Cache, want Expectation) {
+	if want.Version == 0 {
+		v.Notes = append(v.Notes, fmt.Sprintf("made by TensorRT %s, which was held to no release: none is installed here, and none was named (calibration.tensorrt_version, or --tensorrt-version beside a model)",
+			VersionText(c.Version)))
+	}
 	if want.Version != 0 && want.Version != c.Version {
 		v.Problems = append(v.Problems, Problem{Kind: "header", Line: 1, Text: fmt.Sprintf("made by TensorRT %s (%d), the builder is %s (%d): TensorRT skips such a cache",
 			VersionText(c.Version), c.Version, VersionText(want.Version), want.Version)})

@@ -173,6 +173,9 @@ func (w *work) take(ctx context.Context) ([]report.Check, error) {
 		Got: fmt.Sprintf("%s, %d scales, coverage %.1f%%", v.Header, v.Entries, v.Coverage), Detail: strings.Join(append(v.Notes, notes...), "; "),
 		Line: w.cfg.Lines["calibration.cache"],
 	}
+	if want.Version == 0 {
+		c.Got += ", held to no release"
+	}
 	if !v.OK() {
 		c.Verdict, c.Got = report.Fail, fmt.Sprintf("%d mismatches", len(v.Problems))
 		var all []string
