@@ -25,11 +25,13 @@ import (
 	"time"
 
 	"github.com/trtship/trtship/internal/cli"
+	"github.com/trtship/trtship/internal/gpu"
 	"github.com/trtship/trtship/internal/ort"
 )
 
 func main() {
 	ort.RunChildIfAsked()
+	gpu.RunChildIfAsked()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if len(os.Args) > 1 && os.Args[1] == "trtship" {

@@ -9,11 +9,13 @@ import (
 	"syscall"
 
 	"github.com/trtship/trtship/internal/cli"
+	"github.com/trtship/trtship/internal/gpu"
 	"github.com/trtship/trtship/internal/ort"
 )
 
 func main() {
 	ort.RunChildIfAsked()
+	gpu.RunChildIfAsked()
 	os.Exit(run())
 }
 

@@ -11,12 +11,14 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/trtship/trtship/internal/gpu"
 	"github.com/trtship/trtship/internal/ort"
 	"github.com/trtship/trtship/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
 	ort.RunChildIfAsked()
+	gpu.RunChildIfAsked()
 	testscript.Main(testkit.Checked{Tests: m}, map[string]func(){
 		"trtship": func() { os.Exit(run()) },
 	})

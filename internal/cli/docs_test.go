@@ -13,12 +13,14 @@ import (
 
 	"github.com/trtship/trtship/internal/config"
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/gpu"
 	"github.com/trtship/trtship/internal/ort"
 	"github.com/trtship/trtship/internal/testkit"
 )
 
 func TestMain(m *testing.M) {
 	ort.RunChildIfAsked()
+	gpu.RunChildIfAsked()
 	testkit.Main(m)
 }
 

@@ -43,6 +43,7 @@ func TestARefusalNamesItsCause(t *testing.T) {
 		"module and library differ":            {nvml.ERROR_LIB_RM_VERSION_MISMATCH, []string{"sys/module/nvidia/version"}, "different versions"},
 		"no permission":                        {nvml.ERROR_NO_PERMISSION, []string{"dev/nvidia0"}, "permissions"},
 		"driver loaded, device files missing":  {nvml.ERROR_UNKNOWN, []string{"sys/module/nvidia/version"}, "/dev/nvidia0 is missing"},
+		"a fault that says nothing of modules": {nvml.ERROR_UNKNOWN, nil, "nvidia-smi"},
 		"library there, kernel module missing": {nvml.ERROR_DRIVER_NOT_LOADED, nil, "kernel module is not loaded"},
 		"everything there and still refused":   {nvml.ERROR_UNKNOWN, []string{"sys/module/nvidia/version", "dev/nvidia0"}, "nvidia-smi"},
 	}
@@ -96,7 +97,7 @@ func TestVisibleDevicesAreNumberedAsCUDANumbersThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	for setting, want := range map[string][]int{
-		"3": {3}, "5,2": {5, 2}, "1,99,2": {1}, all[6].UUID: {6}, " 4 , 0 ": {4, 0}, "": nil, "-1": nil, "none": nil,
+		"3": {3}, "5,2": {5, 2}, "1,99,2": {1}, all[6].UUID: {6}, " 4 , 0 ": {4, 0}, "0,0": nil, "1,2,1": nil, "": nil, "-1": nil, "none": nil,
 	} {
 		got, err := Visible(all, setting)
 		if (err != nil) != (want == nil) || len(got) != len(want) {
@@ -120,7 +121,7 @@ func TestAMIGDeviceIsChosenAndReadThroughItsGPU(t *testing.T) {
 		GetNameFunc:                  func() (string, nvml.Return) { return "NVIDIA H200", nvml.SUCCESS },
 		GetUUIDFunc:                  func() (string, nvml.Return) { return "GPU-1", nvml.SUCCESS },
 		GetCudaComputeCapabilityFunc: func() (int, int, nvml.Return) { return 9, 0, nvml.SUCCESS },
-		GetMemoryInfoFunc:            func() (nvml.Memory, nvml.Return) { return nvml.Memory{Total: 100, Used: 50}, nvml.SUCCESS },
+		GetMemoryInfoFunc:            func() (nvml.Memory, nvml.Return) { return nvml.Memory{Total: 100 << 30, Used: 50 << 30}, nvml.SUCCESS },
 		GetMigModeFunc:               func() (int, int, nvml.Return) { return nvml.DEVICE_MIG_ENABLE, 0, nvml.SUCCESS },
 		GetMaxMigDeviceCountFunc:     func() (int, nvml.Return) { return 2, nvml.SUCCESS },
 		GetClockInfoFunc:             func(nvml.ClockType) (uint32, nvml.Return) { return 1980, nvml.SUCCESS },
@@ -134,7 +135,7 @@ func TestAMIGDeviceIsChosenAndReadThroughItsGPU(t *testing.T) {
 	part := &mock.Device{
 		GetUUIDFunc:       func() (string, nvml.Return) { return "MIG-7", nvml.SUCCESS },
 		GetNameFunc:       func() (string, nvml.Return) { return "NVIDIA H200 MIG 1g.18gb", nvml.SUCCESS },
-		GetMemoryInfoFunc: func() (nvml.Memory, nvml.Return) { return nvml.Memory{Total: 18, Used: 3}, nvml.SUCCESS },
+		GetMemoryInfoFunc: func() (nvml.Memory, nvml.Return) { return nvml.Memory{Total: 18 << 30, Used: 3 << 30}, nvml.SUCCESS },
 		GetClockInfoFunc:  func(nvml.ClockType) (uint32, nvml.Return) { return 0, nvml.ERROR_NOT_SUPPORTED },
 		GetDeviceHandleFromMigDeviceHandleFunc: func() (nvml.Device, nvml.Return) {
 			return whole, nvml.SUCCESS
@@ -159,8 +160,13 @@ func TestAMIGDeviceIsChosenAndReadThroughItsGPU(t *testing.T) {
 	if err != nil || len(devices) != 2 {
 		t.Fatalf("%d devices, %v; want the GPU and its MIG device", len(devices), err)
 	}
-	if d, err := Choose(devices, "0"); err != nil || d.MIG {
-		t.Errorf("index 0 is %+v, %v; want the GPU", d, err)
+	for _, which := range []string{"0", "GPU-1"} { // CUDA shows the first MIG device in its place
+		if d, err := Choose(devices, which); err != nil || d.UUID != "MIG-7" {
+			t.Errorf("%s is %+v, %v; want the MIG device", which, d, err)
+		}
+	}
+	if text := devices[1].String(); !strings.Contains(text, "0 MIG: ") || !strings.Contains(text, "MIG-7") {
+		t.Errorf("the MIG device is shown as %q; want its mark and the UUID that names it", text)
 	}
 	visible, err := Visible(devices, "MIG-7")
 	if err != nil {
@@ -171,8 +177,86 @@ func TestAMIGDeviceIsChosenAndReadThroughItsGPU(t *testing.T) {
 		t.Fatalf("index 0 of the visible ones is %+v, %v; want the MIG device", d, err)
 	}
 	r, err := n.Read(d)
-	if err != nil || r.SMMHz != 1980 || r.UsedBytes != 3 {
+	if err != nil || r.SMMHz != 1980 || r.UsedBytes != 3<<30 {
 		t.Errorf("got %+v, %v; want the clocks of the GPU and the memory of the MIG device", r, err)
+	}
+}
+
+// A GPU of two, whose one does not answer, leaves the other.
+func TestAGPUThatDoesNotAnswerIsListedWithItsFault(t *testing.T) {
+	ok := func() (string, nvml.Return) { return "NVIDIA A100", nvml.SUCCESS }
+	board := func(change func(*mock.Device)) *mock.Device {
+		d := &mock.Device{
+			GetNameFunc: ok, GetUUIDFunc: func() (string, nvml.Return) { return "GPU-b", nvml.SUCCESS },
+			GetCudaComputeCapabilityFunc: func() (int, int, nvml.Return) { return 8, 0, nvml.SUCCESS },
+			GetMemoryInfoFunc:            func() (nvml.Memory, nvml.Return) { return nvml.Memory{Total: 40 << 30, Used: 1 << 30}, nvml.SUCCESS },
+			GetMigModeFunc:               func() (int, int, nvml.Return) { return 0, 0, nvml.ERROR_NOT_SUPPORTED },
+			GetMaxMigDeviceCountFunc:     func() (int, nvml.Return) { return 0, nvml.SUCCESS },
+		}
+		change(d)
+		return d
+	}
+	tests := map[string]struct {
+		change      func(*mock.Device)
+		fault, hint string
+	}{
+		"memory that is not told": {func(d *mock.Device) {
+			d.GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) { return nvml.Memory{}, nvml.ERROR_NOT_SUPPORTED }
+		}, "", ""},
+		"no UUID": {func(d *mock.Device) {
+			d.GetUUIDFunc = func() (string, nvml.Return) { return "", nvml.ERROR_NOT_SUPPORTED }
+		}, "", ""},
+		"lost": {func(d *mock.Device) {
+			d.GetNameFunc = func() (string, nvml.Return) { return "", nvml.ERROR_GPU_IS_LOST }
+		}, "name cannot be read", "fallen off the bus"},
+		"full": {func(d *mock.Device) {
+			d.GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) {
+				return nvml.Memory{Total: 40 << 30, Used: 40<<30 - 1<<20}, nvml.SUCCESS
+			}
+		}, "only 1 of 40960 MiB", "nvidia-smi lists the processes"},
+		"MIG mode without a MIG device": {func(d *mock.Device) {
+			d.GetMigModeFunc = func() (int, int, nvml.Return) { return nvml.DEVICE_MIG_ENABLE, 0, nvml.SUCCESS }
+		}, "has no MIG device", "nvidia-smi mig"},
+		"an error without a name": {func(d *mock.Device) {
+			d.GetNameFunc = func() (string, nvml.Return) { return "", nvml.ERROR_UNKNOWN }
+		}, "name cannot be read", "dmesg"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			first, second := board(tt.change), board(func(*mock.Device) {})
+			lib := &mock.Interface{
+				InitFunc: func() nvml.Return { return nvml.SUCCESS }, ShutdownFunc: func() nvml.Return { return nvml.SUCCESS },
+				DeviceGetCountFunc: func() (int, nvml.Return) { return 2, nvml.SUCCESS },
+				DeviceGetHandleByIndexFunc: func(i int) (nvml.Device, nvml.Return) {
+					return []nvml.Device{first, second}[i], nvml.SUCCESS
+				},
+				SystemGetDriverVersionFunc:     func() (string, nvml.Return) { return "580.1", nvml.SUCCESS },
+				SystemGetCudaDriverVersionFunc: func() (int, nvml.Return) { return 13000, nvml.SUCCESS },
+			}
+			devices, err := NewWith(lib, "/").Devices()
+			if err != nil || len(devices) != 2 || devices[1].Fault != nil {
+				t.Fatalf("%v, %v; want both, the second without a fault", devices, err)
+			}
+			d, err := Choose(devices, "0")
+			if tt.fault == "" {
+				if err != nil || d.UUID == "" {
+					t.Errorf("%+v, %v; want a device that can be named", d, err)
+				}
+				return
+			}
+			var e *failure.Error
+			if !errors.As(err, &e) || e.Code != failure.Missing || !strings.Contains(e.Message, tt.fault) || !strings.Contains(e.Hint, tt.hint) {
+				t.Errorf("%v, want %q with the hint %q", err, tt.fault, tt.hint)
+			}
+			working := Survey{Devices: devices, CUDA: CUDA{Count: 1}}
+			if usable, err := working.Usable(nil); err != nil || len(usable) != 2 {
+				t.Errorf("%v, %v: one of two is enough", usable, err)
+			}
+			only := "0"
+			if _, err := working.Usable(&only); !errors.As(err, &e) || !strings.Contains(e.Message, tt.fault) || !strings.Contains(e.Hint, tt.hint) {
+				t.Errorf("alone: %v, want %q with the hint %q", err, tt.fault, tt.hint)
+			}
+		})
 	}
 }
 

@@ -20,3 +20,7 @@ func errNoCgo() error {
 	return failure.New(failure.Missing, "this trtship was built without cgo and cannot load NVML").
 		WithHint("use the release binary, or build with CGO_ENABLED=1")
 }
+
+func askCUDA() CUDA { return CUDA{Missing: errNoCgo().Error()} }
+
+func loadError(string) string { return "" }

@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-	"unsafe"
 
 	"github.com/trtship/trtship/internal/onnx"
+	"github.com/trtship/trtship/internal/proc"
 	"github.com/trtship/trtship/internal/tensor"
 )
 
@@ -39,7 +39,7 @@ func RunChildIfAsked() {
 	if len(os.Args) != 2 || os.Args[1] != childArg {
 		return
 	}
-	dieBySignal()
+	proc.DieBySignal()
 	requests := os.NewFile(requestFD, "requests")
 	replies := os.NewFile(replyFD, "replies")
 	if err := serve(requests, replies); err != nil {
@@ -47,19 +47,6 @@ func RunChildIfAsked() {
 		os.Exit(1) //nolint:forbidigo // the process is the child
 	}
 	os.Exit(0) //nolint:forbidigo // the process is the child
-}
-
-// dieBySignal gives the signals of native crashes back to the kernel: the Go
-// runtime would turn them into a trace and exit status 2. No core is written.
-func dieBySignal() {
-	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
-	const prSetDumpable = 4 // a core pattern with a pipe ignores the limit
-	_, _, _ = syscall.RawSyscall(syscall.SYS_PRCTL, prSetDumpable, 0, 0)
-	var byDefault [4]uint64 // struct sigaction: SIG_DFL, no flags
-	for _, s := range []syscall.Signal{syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGFPE, syscall.SIGILL, syscall.SIGABRT} {
-		_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(s),
-			uintptr(unsafe.Pointer(&byDefault)), 0, 8, 0, 0)
-	}
 }
 
 // server is the child's side of one session.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trtship/trtship/internal/proc"
 	"github.com/trtship/trtship/internal/tensor"
 	"github.com/trtship/trtship/internal/testkit"
 )
@@ -40,7 +41,7 @@ func goWrongIfAsked() {
 	}
 	at, fault, _ := strings.Cut(string(text), " ")
 	n, _ := strconv.Atoi(at)
-	dieBySignal()
+	proc.DieBySignal()
 	out := &faultyPipe{File: os.NewFile(replyFD, "replies"), at: n, fault: fault}
 	if err := serve(os.NewFile(requestFD, "requests"), out); err != nil {
 		os.Exit(1)
