@@ -49,7 +49,9 @@ is the gate's.`,
 
 func (a *app) action(ctx context.Context) error {
 	code, err := github.RunAction(ctx, github.Action{Getenv: a.io.Getenv, Stdout: a.io.Stdout, Pipeline: a.pipeline})
-	a.done = code
+	if err == nil {
+		a.doesNotHold(code, "the gate of the action does not hold").WithHint("gate.json in the run's folder, and the job's summary, say why")
+	}
 	return err
 }
 

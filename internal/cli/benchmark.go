@@ -101,7 +101,7 @@ func (a *app) finishBenchmark(rep *report.Report, b report.Benchmark, output str
 	rep.Stages = []report.Stage{{Name: "benchmark", Verdict: verdict, Checks: checks}}
 	rep.Artifacts = []report.ArtifactSummary{}
 	conclude(rep)
-	a.done = failure.Code(rep.ExitCode)
+	a.concludes(rep)
 	if output != "" {
 		out, err := report.Encode(rep)
 		if err != nil {

@@ -110,11 +110,11 @@ func (a *app) checkCache(ctx context.Context, step modelStep, args []string, c c
 		return failure.New(failure.Artifact, "read calibration cache: %w", err).At(c.cache)
 	}
 	v := calibration.Check(text, want)
-	if !v.OK() {
-		a.done = failure.Calibration
-	}
 	if a.json {
-		return a.printJSON(v)
+		if err := a.printJSON(v); err != nil {
+			return err
+		}
+		return v.Err(c.cache)
 	}
 	return a.printCacheVerdict(c.cache, v)
 }

@@ -54,8 +54,9 @@ type app struct {
 	// library's own help says nothing of it.
 	unknown error
 
-	// done is what a command that ran to its end asks the process to exit with.
-	done failure.Code
+	// unheld is what did not hold in a command that ran to its end and printed
+	// what it found. It is set by doesNotHold.
+	unheld *failure.Error
 }
 
 // patience is how long a command may go on after a signal, to end its children

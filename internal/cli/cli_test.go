@@ -93,7 +93,10 @@ func TestErrorsOfEveryKind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var stderr bytes.Buffer
-			a := &app{io: IO{Stderr: &stderr}, done: tc.done}
+			a := &app{io: IO{Stderr: &stderr}}
+			if tc.done != failure.OK {
+				a.doesNotHold(tc.done, "the check does not hold")
+			}
 			if got := a.exit(t.Context(), tc.err); got != int(tc.code) {
 				t.Errorf("exit %d, want %d", got, tc.code)
 			}

@@ -2,10 +2,12 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/trtship/trtship/internal/gate"
 	"github.com/trtship/trtship/internal/pipeline"
 	"github.com/trtship/trtship/internal/store"
+	"github.com/trtship/trtship/internal/tensor"
 	"github.com/trtship/trtship/internal/worker"
 	"github.com/trtship/trtship/report"
 	"github.com/trtship/trtship/stages/benchmark"
@@ -29,25 +32,37 @@ type planArg struct {
 	description     *engine.Description
 }
 
+// enginePrecisions are those that an engine can be of.
+var enginePrecisions = []string{"fp32", "fp16", "bf16", "int8"}
+
 // parsePlan reads fp16:PATH, or a PATH whose description names the precision.
 func parsePlan(arg string) (planArg, error) {
-	p := planArg{path: arg}
-	if before, after, ok := strings.Cut(arg, ":"); ok && !strings.ContainsRune(before, '/') {
-		p.precision, p.path = before, after
+	precision, path, ok := strings.Cut(arg, ":")
+	if !ok || strings.ContainsRune(precision, '/') {
+		return readPlan("", arg)
 	}
-	d, err := engine.ReadDescription(p.path)
+	if !slices.Contains(enginePrecisions, precision) {
+		return planArg{}, failure.New(failure.Usage, "%q in front of %s is no precision", precision, path).
+			WithHint("choose one of %s, or leave it out; a path with a colon begins with ./", strings.Join(enginePrecisions, ", "))
+	}
+	return readPlan(precision, path)
+}
+
+// readPlan reads the description of a plan. precision is what was said of it,
+// empty if nothing was.
+func readPlan(precision, path string) (planArg, error) {
+	if path == "" {
+		return planArg{}, failure.New(failure.Usage, "the path of an engine is empty").WithHint("name a .plan file that trtship build made")
+	}
+	d, err := engine.ReadDescription(path)
 	if err != nil {
-		return p, err
+		return planArg{}, err
 	}
-	if p.precision == "" {
-		p.precision = d.Precision
+	if precision != "" && precision != d.Precision {
+		return planArg{}, failure.New(failure.Usage, "the engine is %s by its description, %s was said", d.Precision, precision).At(path).
+			WithHint("leave the precision out, or name the %s engine", precision)
 	}
-	if p.precision != d.Precision {
-		return p, failure.New(failure.Usage, "the engine is %s by its description, %s was said", d.Precision, p.precision).At(p.path).
-			WithHint("say --engine %s:%s", d.Precision, p.path)
-	}
-	p.description = d
-	return p, nil
+	return planArg{precision: d.Precision, path: path, description: d}, nil
 }
 
 // parsePlans reads several.
@@ -90,6 +105,14 @@ output with the reference. The description that build wrote must lie beside the 
 		Args: positional(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
+			if cmd.Flags().Changed("precision") {
+				if len(args) < 2 {
+					return failure.New(failure.Usage, "--precision is of ENGINE.plan, and none is named").WithHint("name the plan, or say --set tensorrt.precisions=[...] for those that build makes")
+				}
+				if !slices.Contains(enginePrecisions, precision) {
+					return failure.New(failure.Usage, "--precision %s is unknown", precision).WithHint("choose one of %s", strings.Join(enginePrecisions, ", "))
+				}
+			}
 			s, err := a.step(ctx, args[0])
 			if err != nil {
 				return err
@@ -101,11 +124,7 @@ output with the reference. The description that build wrote must lie beside the 
 				}
 			}
 			if len(args) == 2 {
-				arg := args[1]
-				if precision != "" {
-					arg = precision + ":" + arg
-				}
-				p, err := parsePlan(arg)
+				p, err := readPlan(precision, args[1])
 				if err != nil {
 					return err
 				}
@@ -160,7 +179,7 @@ func (a *app) benchmarkEngine(ctx context.Context, config string, engines []stri
 		return err
 	}
 	defer s.session.Close()
-	if err := s.needGPU(ctx); err != nil {
+	if err := s.loadable(ctx, plans); err != nil {
 		return err
 	}
 	var arts []artifact.Artifact
@@ -197,6 +216,25 @@ func (s *step) needGPU(ctx context.Context) error {
 	return nil
 }
 
+// loadable refuses plans that were built for another TensorRT or GPU than those
+// of this machine, before anything is loaded.
+func (s *step) loadable(ctx context.Context, plans []planArg) error {
+	m, err := s.session.gpuMachine(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range plans {
+		if err := p.description.LoadsOn(m); err != nil {
+			e, ok := errors.AsType[*failure.Error](err)
+			if !ok {
+				return err
+			}
+			return e.At(p.path)
+		}
+	}
+	return nil
+}
+
 func (s *step) gpuTools(ctx context.Context) benchmark.GPUTools {
 	t := s.session.tools(ctx)
 	return benchmark.GPUTools{
@@ -217,8 +255,9 @@ func (s *step) child(ctx context.Context, builds int, log io.Writer, progress fu
 	t := s.session.tools(ctx)
 	return worker.Start(ctx, worker.Options{
 		Python: t.Python, Subject: s.session.cfg.Model.Name, CUDA: true, Log: log, Progress: progress, Env: t.GPUEnv(),
-		Path:    []string{s.session.cfg.Dir},
-		Timeout: time.Duration(builds*(s.session.cfg.TensorRT.BuildTimeoutS+4*s.session.cfg.Benchmark.MaxSeconds)) * time.Second,
+		Path:           []string{s.session.cfg.Dir},
+		TimeoutSetting: "tensorrt.build_timeout_s and benchmark.max_seconds",
+		Timeout:        time.Duration(builds*(s.session.cfg.TensorRT.BuildTimeoutS+4*s.session.cfg.Benchmark.MaxSeconds)) * time.Second,
 	})
 }
 
@@ -257,29 +296,14 @@ func (a *app) benchmarkAB(ctx context.Context, args []string, o engine.Alternati
 		return err
 	}
 	defer s.session.Close()
-	if err := s.needGPU(ctx); err != nil {
-		return err
-	}
-	scratch, err := os.MkdirTemp("", "trtship-ab-")
-	if err != nil {
-		return fmt.Errorf("make scratch folder: %w", err)
-	}
-	defer os.RemoveAll(scratch)
-	watch := a.observer()
-	child, err := s.child(ctx, 2, io.Discard, func(done, total int64, label string) { watch.StageProgress("benchmark", done, total, label) })
+	feeds, err := s.feedsOf(plans, batch)
 	if err != nil {
 		return err
 	}
-	defer child.Close()
-	sides := make([]benchmark.Side, 2)
-	for i, p := range plans {
-		var err error
-		if sides[i], err = benchmark.OpenSide(child, s.session.cfg, p.path, p.description, batch, scratch); err != nil {
-			return err
-		}
+	if err := s.loadable(ctx, plans); err != nil {
+		return err
 	}
-	base, head, err := engine.Alternate(sides[0].Session, sides[1].Session, sides[0].Feed, sides[1].Feed, o)
-	watch.Close()
+	base, head, err := s.alternate(ctx, plans, feeds, o)
 	if err != nil {
 		return err
 	}
@@ -287,11 +311,73 @@ func (a *app) benchmarkAB(ctx context.Context, args []string, o engine.Alternati
 	d.Row, d.Metric, d.Unit, d.Better = filepath.Base(args[2])+" against "+filepath.Base(args[1]), "compute_p50_ms", "ms", "lower"
 	switch d.Change {
 	case report.Regressed:
-		a.done = failure.Regression
+		a.doesNotHold(failure.Regression, "%s is slower", d.Row)
 	case report.Unclear:
-		a.done = failure.Incomplete
+		a.doesNotHold(failure.Incomplete, "whether %s is slower is unclear: %s", d.Row, d.Detail).WithHint("measure longer: --rounds, --loads")
 	}
 	return a.printAB(d)
+}
+
+// feedsOf makes a feed for each of two engines, and refuses those that are no
+// match: one could not serve in place of the other.
+func (s *step) feedsOf(plans []planArg, batch int) ([][]tensor.Named, error) {
+	if unlike := plans[0].description.TensorsUnlike(plans[1].description, plans[0].path, plans[1].path); len(unlike) > 0 {
+		e := failure.New(failure.Usage, "the two engines have other tensors: %s", unlike[0]).WithHint("compare engines of one graph")
+		for _, u := range unlike[1:] {
+			e.With("and", "%s", u)
+		}
+		return nil, e
+	}
+	feeds := make([][]tensor.Named, len(plans))
+	for i, p := range plans {
+		var err error
+		if feeds[i], err = benchmark.EngineFeed(s.session.cfg, p.description, batch); err != nil {
+			return nil, fmt.Errorf("%s: %w", p.path, err)
+		}
+	}
+	return feeds, nil
+}
+
+// alternate loads two engines into one child and runs them in turns. What it
+// cannot do has the code of a benchmark, whatever it was that the child did.
+func (s *step) alternate(ctx context.Context, plans []planArg, feeds [][]tensor.Named, o engine.Alternation) (base, head []float64, err error) {
+	scratch, err := os.MkdirTemp("", "trtship-ab-")
+	if err != nil {
+		return nil, nil, fmt.Errorf("make scratch folder: %w", err)
+	}
+	defer os.RemoveAll(scratch)
+	watch := s.session.a.observer()
+	defer watch.Close()
+	watch.StageStarted(pipeline.StageInfo{Name: "benchmark", Title: "Run two engines in turns", Total: 1})
+	child, err := s.child(ctx, 2, io.Discard, func(done, total int64, label string) { watch.StageProgress("benchmark", done, total, label) })
+	if err != nil {
+		return nil, nil, err
+	}
+	defer child.Close()
+	sessions := make([]*engine.Session, len(plans))
+	for i, p := range plans {
+		if sessions[i], err = engine.Open(child, p.path, p.description, scratch); err != nil {
+			return nil, nil, asBenchmark(fmt.Errorf("load %s: %w", p.path, err))
+		}
+	}
+	base, head, err = engine.Alternate(sessions[0], sessions[1], feeds[0], feeds[1], o)
+	return base, head, asBenchmark(err)
+}
+
+// asBenchmark gives what TensorRT, the driver or the death of the child kept a
+// benchmark from the code of one.
+func asBenchmark(err error) error {
+	if c, ok := errors.AsType[*worker.Crash](err); ok {
+		f := c.Failure(failure.Benchmark)
+		f.Message = err.Error()
+		return f
+	}
+	if f, ok := errors.AsType[*failure.Error](err); ok && f.Code == failure.Build {
+		g := *f
+		g.Code, g.Message = failure.Benchmark, err.Error()
+		return &g
+	}
+	return err
 }
 
 func (a *app) printAB(d report.Delta) error {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/triton/kserve"
+	"github.com/trtship/trtship/internal/worker"
 	"github.com/trtship/trtship/report"
 )
 
@@ -32,7 +33,7 @@ func signalName(s syscall.Signal) string {
 // exit turns the outcome of a command into the exit code of the process, and
 // prints the error if there is one. It is the only place where that is decided.
 func (a *app) exit(ctx context.Context, err error) int {
-	if sig, ok := errors.AsType[SignalError](context.Cause(ctx)); ok && (err != nil || a.done != failure.OK) {
+	if sig, ok := errors.AsType[SignalError](context.Cause(ctx)); ok && (err != nil || a.unheld != nil) {
 		code := failure.Interrupted
 		if sig.Signal == syscall.SIGTERM {
 			code = failure.Terminated
@@ -40,7 +41,7 @@ func (a *app) exit(ctx context.Context, err error) int {
 		return a.fail(failure.New(code, "%s", sig.Error()).WithHint("run the same command again; finished stages are reused"))
 	}
 	if err == nil {
-		return int(a.done)
+		return a.ended()
 	}
 	if f, ok := errors.AsType[*failure.Error](err); ok {
 		// What was wrapped around the failure says more than the failure alone.
@@ -54,8 +55,13 @@ func (a *app) exit(ctx context.Context, err error) int {
 	if _, ok := errors.AsType[*kserve.ServerError](err); ok { // whichever command asked
 		return a.fail(failure.New(failure.Triton, "%w", err))
 	}
+	if c, ok := errors.AsType[*worker.Crash](err); ok { // a model, TensorRT or the driver ended the child
+		f := c.Failure(c.Code())
+		f.Message = err.Error()
+		return a.fail(f)
+	}
 	if errors.Is(err, syscall.EPIPE) {
-		return int(failure.OK) // the reader of stdout has seen enough
+		return a.ended() // the reader of stdout has seen enough
 	}
 	return a.bug(err.Error(), trace(err))
 }
@@ -128,12 +134,14 @@ func trace(err error) []byte {
 }
 
 func (a *app) jsonLine(v any) {
-	b, err := json.Marshal(v)
-	if err != nil {
+	var line bytes.Buffer
+	enc := json.NewEncoder(&line)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
 		fmt.Fprintf(a.io.Stderr, "trtship: encode error: %v\n", err)
 		return
 	}
-	fmt.Fprintf(a.io.Stderr, "%s\n", b)
+	_, _ = a.io.Stderr.Write(line.Bytes())
 }
 
 // printJSON writes v as the data of a command. Lists in it are never null.

@@ -82,7 +82,7 @@ func (a *app) gate(which string, f gateFlags) error {
 			return err
 		}
 	}
-	a.done = failure.Code(v.Gate.ExitCode)
+	a.judged(v.Gate)
 	if a.json {
 		b, err := report.Encode(v.Gate)
 		if err != nil {

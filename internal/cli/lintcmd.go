@@ -10,6 +10,7 @@ import (
 
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/triton/lint"
+	"github.com/trtship/trtship/report"
 )
 
 // lintFormats are the outputs of lint.
@@ -76,7 +77,12 @@ func (a *app) lint(cmd *cobra.Command, paths []string, f lintFlags) error {
 	}
 	errors, warnings := lint.Worst(all)
 	if errors > 0 || f.strict && warnings > 0 {
-		a.done = failure.Triton
+		e := a.doesNotHold(failure.Triton, "%s and %s", report.Count(errors, "mistake"), report.Count(warnings, "warning"))
+		for _, f := range all {
+			if f.Severity != lint.Note {
+				e.With(f.Place(), "%s: %s", f.Severity, f.Text)
+			}
+		}
 	}
 	return nil
 }

@@ -138,7 +138,7 @@ func (a *app) recheck(ctx context.Context, which string, tols []string, output s
 	if err := a.withStore(ctx, func(st *store.Store) error { return rejudge(ctx, rep, st, overrides) }); err != nil {
 		return err
 	}
-	a.done = failure.Code(rep.ExitCode)
+	a.concludes(rep)
 	if output != "" {
 		b, err := report.Encode(rep)
 		if err != nil {

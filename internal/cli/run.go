@@ -64,6 +64,7 @@ func (a *app) run(ctx context.Context, path string, f runFlags) error {
 	o.Observer = watch
 	rep, err := pipeline.Run(ctx, o)
 	watch.Close()
+	failed := a.failed(rep, err)
 	if rep != nil && (err == nil || a.json) {
 		if perr := a.printReport(rep); perr != nil {
 			return perr
@@ -74,7 +75,7 @@ func (a *app) run(ctx context.Context, path string, f runFlags) error {
 		a.say("        %s", a.rel(filepath.Join(dir, "reports", "report.html")))
 		a.say("artifacts: %s", a.rel(filepath.Join(dir, "artifacts")))
 	}
-	return a.failed(rep, err)
+	return failed
 }
 
 // printReport writes a report to stdout, as tables or as JSON.

@@ -174,7 +174,7 @@ func (a *app) finishSensitivity(r *sensitivity.Result, s *step, o sensitivityOpt
 		}
 	}
 	if !r.Holds {
-		a.done = failure.Tolerance
+		a.doesNotHold(failure.Tolerance, "no list of at most %d nodes to keep out was found with which %s holds its tolerances: %s", o.most, r.Precision, r.Worst)
 	}
 	if a.json {
 		return a.printJSON(r)

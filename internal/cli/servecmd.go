@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -242,11 +243,9 @@ func (a *app) status(ctx context.Context, args []string) error {
 		for _, m := range s.Models {
 			one.Models = append(one.Models, strings.TrimSpace(m.GetName()+" "+m.GetVersion()+" "+m.GetState()+" "+m.GetReason()))
 		}
-		if !one.Ready {
-			a.done = failure.Triton
-		}
 		out = append(out, one)
 	}
+	a.notReady(out)
 	if a.json {
 		return a.printJSON(out)
 	}
@@ -260,6 +259,23 @@ func (a *app) status(ctx context.Context, args []string) error {
 	}
 	a.printTable(t)
 	return nil
+}
+
+// notReady says which servers are not.
+func (a *app) notReady(all []servedStatus) {
+	var e *failure.Error
+	for _, s := range all {
+		if s.Ready {
+			continue
+		}
+		if e == nil {
+			e = a.doesNotHold(failure.Triton, "the server of %s is not ready", s.Name)
+			if s.Log != "" {
+				e.WithHint("read its log %s; `trtship stop` and `trtship serve` start it anew", a.rel(s.Log))
+			}
+		}
+		e.With(s.Name, "%s", cmp.Or(s.Why, "not ready"))
+	}
 }
 
 func yes(b bool) string {

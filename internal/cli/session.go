@@ -244,7 +244,7 @@ func (a *app) failed(rep *report.Report, err error) error {
 		return err
 	}
 	if rep != nil {
-		a.done = failure.Code(rep.ExitCode)
+		a.concludes(rep)
 	}
 	return nil
 }

@@ -74,7 +74,7 @@ func (s *step) run(ctx context.Context, name string) (*report.Report, []artifact
 	if err != nil {
 		return rep, arts, err
 	}
-	a.done = failure.Code(rep.ExitCode)
+	a.concludes(rep)
 	if a.json {
 		return rep, arts, a.printReport(rep)
 	}

@@ -140,7 +140,7 @@ func (a *app) validateTriton(ctx context.Context, path string, f servedFlags) er
 	if err != nil {
 		return err
 	}
-	a.done = failure.Code(rep.ExitCode)
+	a.concludes(rep)
 	if a.json {
 		return a.printReport(rep)
 	}
