@@ -179,6 +179,13 @@ func (a *app) benchmarkEngine(ctx context.Context, config string, engines []stri
 		return err
 	}
 	defer s.session.Close()
+	for _, p := range plans { // all of them before the first is measured
+		for _, batch := range s.session.cfg.Benchmark.BatchSizes {
+			if _, err := benchmark.EngineFeed(s.session.cfg, p.description, batch); err != nil {
+				return fmt.Errorf("%s: %w", p.path, err)
+			}
+		}
+	}
 	if err := s.loadable(ctx, plans); err != nil {
 		return err
 	}
@@ -296,7 +303,7 @@ func (a *app) benchmarkAB(ctx context.Context, args []string, o engine.Alternati
 		return err
 	}
 	defer s.session.Close()
-	feeds, err := s.feedsOf(plans, batch)
+	feeds, err := s.equalFeeds(plans, batch)
 	if err != nil {
 		return err
 	}
@@ -318,9 +325,9 @@ func (a *app) benchmarkAB(ctx context.Context, args []string, o engine.Alternati
 	return a.printAB(d)
 }
 
-// feedsOf makes a feed for each of two engines, and refuses those that are no
+// equalFeeds makes a feed for each of two engines, and refuses those that are no
 // match: one could not serve in place of the other.
-func (s *step) feedsOf(plans []planArg, batch int) ([][]tensor.Named, error) {
+func (s *step) equalFeeds(plans []planArg, batch int) ([][]tensor.Named, error) {
 	if unlike := plans[0].description.TensorsUnlike(plans[1].description, plans[0].path, plans[1].path); len(unlike) > 0 {
 		e := failure.New(failure.Usage, "the two engines have other tensors: %s", unlike[0]).WithHint("compare engines of one graph")
 		for _, u := range unlike[1:] {

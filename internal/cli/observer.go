@@ -23,7 +23,7 @@ func (a *app) observer() observer {
 	if a.terminal(a.io.Stderr) && a.io.Getenv("CI") == "" && a.io.Getenv("TERM") != "dumb" {
 		return &bars{a: a, out: a.io.Stderr}
 	}
-	return &lines{a: a}
+	return &lines{a: a, info: map[string]pipeline.StageInfo{}, last: map[string]time.Time{}}
 }
 
 // observer is one that has to be ended.
@@ -65,7 +65,6 @@ type lines struct {
 
 // RunStarted names the run.
 func (l *lines) RunStarted(id, dir string) {
-	l.info, l.last = map[string]pipeline.StageInfo{}, map[string]time.Time{}
 	l.dir = dir
 	if dir != "" {
 		l.a.say("run %s in %s", id, l.a.rel(dir))

@@ -117,9 +117,10 @@ func (g *OnGPU) one(ctx context.Context, a artifact.Artifact, out Workplace) (ro
 	return rows, skipped, nil
 }
 
-// row measures one setting in a fresh child.
+// row measures one setting in a fresh child. Shapes that no profile takes are
+// refused before one is started.
 func (g *OnGPU) row(ctx context.Context, a artifact.Artifact, d *engine.Description, s setting, out Workplace) (report.Measurement, error) {
-	feed, err := engineFeed(g.cfg, d, s.batch)
+	feed, err := EngineFeed(g.cfg, d, s.batch)
 	if err != nil {
 		return report.Measurement{}, err
 	}
@@ -165,14 +166,32 @@ func (g *OnGPU) read() (gpu.Reading, error) {
 	return g.tools.Read()
 }
 
-// engineFeed makes a feed for an engine from its own tensors.
-func engineFeed(cfg *config.Config, d *engine.Description, batch int) ([]tensor.Named, error) {
+// EngineFeed makes a feed for an engine from its own tensors; batch 0 is the
+// profile's opt. A feed that no profile of the engine takes is refused.
+func EngineFeed(cfg *config.Config, d *engine.Description, batch int) ([]tensor.Named, error) {
+	if batch == 0 {
+		batch = 1
+		if _, opt, _, ok := cfg.BatchRange(0); ok {
+			batch = int(opt)
+		}
+	}
 	var found []ort.ValueInfo
 	for _, t := range d.Inputs() {
 		found = append(found, ort.ValueInfo{Name: t.Name, DType: tensor.DType(t.DType), Dims: t.Dims})
 	}
 	feed, _, err := feedOf(cfg, found, nil, int64(batch)) // a plan holds no tables that ranges could come from
-	return feed, err
+	if err != nil {
+		return nil, err
+	}
+	shapes := map[string][]int64{}
+	for _, t := range feed {
+		shapes[t.Name] = t.Shape
+	}
+	if _, err := d.ProfileFor(shapes); err != nil {
+		return nil, failure.New(failure.Usage, "%s engine, batch %d: %w", d.Precision, batch, err).
+			WithHint("stay within the engine's profiles, or build it again with a profile for this size below tensorrt.profiles")
+	}
+	return feed, nil
 }
 
 // measurement turns an engine's timing into a row.
@@ -257,26 +276,4 @@ func bounds(phases map[string]report.Stats) []string {
 		notes = append(notes, "transfer-bound: a copy takes as long as the computing")
 	}
 	return notes
-}
-
-// Side is one of two engines that are set against each other.
-type Side struct {
-	Session *engine.Session
-	Feed    []tensor.Named
-}
-
-// OpenSide loads an engine and makes its feed; batch 0 is the profile's opt.
-func OpenSide(child engine.Caller, cfg *config.Config, plan string, d *engine.Description, batch int, scratch string) (Side, error) {
-	if batch == 0 {
-		batch = 1
-		if _, opt, _, ok := cfg.BatchRange(0); ok {
-			batch = int(opt)
-		}
-	}
-	feed, err := engineFeed(cfg, d, batch)
-	if err != nil {
-		return Side{}, err
-	}
-	session, err := engine.Open(child, plan, d, scratch)
-	return Side{Session: session, Feed: feed}, err
 }
