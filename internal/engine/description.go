@@ -6,15 +6,12 @@
 package engine
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sort"
 	"strings"
 
+	"github.com/trtship/trtship/internal/artifact"
 	"github.com/trtship/trtship/internal/failure"
-	"github.com/trtship/trtship/internal/regular"
 )
 
 // The files of an engine artifact.
@@ -34,7 +31,8 @@ type Description struct {
 	Precision         string           `json:"precision"`
 	Typing            string           `json:"typing"` // strong or weak
 	PlanBytes         int64            `json:"plan_bytes"`
-	DeviceMemory      int64            `json:"device_memory_bytes"` // activations, as TensorRT says
+	PlanDigest        artifact.Digest  `json:"plan_digest,omitempty"` // sha256 of the plan; empty in one of an older release
+	DeviceMemory      int64            `json:"device_memory_bytes"`   // activations, as TensorRT says
 	BuildSeconds      float64          `json:"build_seconds"`
 	WorkspaceMB       int              `json:"workspace_mb"`
 	FastFP16          *bool            `json:"fast_fp16"`
@@ -133,13 +131,17 @@ func (d *Description) ProfileFor(shapes map[string][]int64) (int, error) {
 		WithHint("add a profile below tensorrt.profiles, or stay within min and max")
 }
 
-func (p Profile) refuses(shapes map[string][]int64) string {
+func sortedNames(p Profile) []string {
 	names := make([]string, 0, len(p))
 	for n := range p {
 		names = append(names, n)
 	}
 	sort.Strings(names)
-	for _, n := range names {
+	return names
+}
+
+func (p Profile) refuses(shapes map[string][]int64) string {
+	for _, n := range sortedNames(p) {
 		shape, r := shapes[n], p[n]
 		if len(shape) != len(r.Min) {
 			return fmt.Sprintf("%s has rank %d, expected %d", n, len(shape), len(r.Min))
@@ -185,40 +187,4 @@ func release(version string) string {
 		parts = parts[:3]
 	}
 	return strings.Join(parts, ".")
-}
-
-// ReadDescription reads the description beside a plan. planOrDir is a plan file
-// or the folder of an engine artifact.
-func ReadDescription(planOrDir string) (*Description, error) {
-	dir := planOrDir
-	name := DescriptionFile
-	if info, err := os.Stat(planOrDir); err == nil && !info.IsDir() {
-		dir = filepath.Dir(planOrDir)
-		if base := filepath.Base(planOrDir); base != PlanFile {
-			name = strings.TrimSuffix(base, filepath.Ext(base)) + ".json"
-		}
-	}
-	path := filepath.Join(dir, name)
-	b, err := regular.ReadFile(path)
-	if err != nil {
-		return nil, failure.New(failure.Artifact, "read engine description: %w", err).
-			WithHint("a plan is described when it is built; keep %s beside it, or build it again with trtship build", name)
-	}
-	var d Description
-	if err := json.Unmarshal(b, &d); err != nil {
-		return nil, failure.New(failure.Artifact, "decode engine description: %w", err).At(path)
-	}
-	if len(d.Tensors) == 0 {
-		return nil, failure.New(failure.Artifact, "engine description lists no tensors").At(path)
-	}
-	return &d, nil
-}
-
-// Write writes d as indented JSON.
-func (d *Description) Write(path string) error {
-	b, err := json.MarshalIndent(d, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode engine description: %w", err)
-	}
-	return os.WriteFile(path, append(b, '\n'), 0o644)
 }

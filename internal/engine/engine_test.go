@@ -45,7 +45,8 @@ func (f *fakeChild) Call(method string, params, result any) error {
 
 func description() *Description {
 	return &Description{
-		TensorRT: "10.6.0", GPU: "NVIDIA H200", ComputeCapability: "9.0", Precision: "fp16", HardwareCompat: "none",
+		TensorRT: "10.6.0", GPU: "NVIDIA H200", ComputeCapability: "9.0", CUDADriver: "13.0",
+		Precision: "fp16", Typing: "strong", HardwareCompat: "none", PlanBytes: 4,
 		Tensors: []Tensor{
 			{Name: "x", IO: "input", DType: "float32", Dims: []int64{-1, 4}},
 			{Name: "y", IO: "output", DType: "float32", Dims: []int64{-1, 2}},
@@ -104,43 +105,6 @@ func TestAPlanIsRefusedElsewhereInWordsOfReleasesAndGPUs(t *testing.T) {
 				t.Errorf("got %v, want exit code 7 with %q", err, tt.want)
 			}
 		})
-	}
-}
-
-func TestADescriptionIsReadBesideItsPlan(t *testing.T) {
-	dir := t.TempDir()
-	d := description()
-	for _, name := range []string{"engine.json", "digits.fp16.json"} {
-		if err := d.Write(filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, name := range []string{"model.plan", "digits.fp16.plan"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("plan"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		got, err := ReadDescription(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(d, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
-	}
-	if _, err := ReadDescription(dir); err != nil {
-		t.Errorf("the folder of an artifact: %v", err)
-	}
-	lonely := filepath.Join(t.TempDir(), "lonely.plan")
-	for path, text := range map[string]string{lonely: "", filepath.Join(filepath.Dir(lonely), "lonely.json"): `{"tensors": []}`} {
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := ReadDescription(lonely); failure.CodeOf(err) != failure.Artifact || !strings.Contains(err.Error(), "lists no tensors") {
-		t.Errorf("a description of nothing: got %v, want exit code 11", err)
-	}
-	if _, err := ReadDescription(filepath.Join(dir, "absent.plan")); failure.CodeOf(err) != failure.Artifact {
-		t.Errorf("no description: got %v, want exit code 11", err)
 	}
 }
 

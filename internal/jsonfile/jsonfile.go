@@ -13,6 +13,7 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -23,12 +24,25 @@ type Problem struct {
 	Text string // what is wrong, with the value
 }
 
-// String returns the key and the text.
+// String returns the key and the text. Control characters, which would reach a
+// terminal, are written as escapes.
 func (p Problem) String() string {
-	if p.Path == "" {
-		return p.Text
+	text := p.Text
+	if p.Path != "" {
+		text = p.Path + ": " + text
 	}
-	return p.Path + ": " + p.Text
+	if !strings.ContainsFunc(text, unicode.IsControl) {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsControl(r) {
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 // Lines are the lines of all values of a file, by dotted key.

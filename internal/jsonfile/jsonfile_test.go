@@ -99,6 +99,9 @@ func TestEveryMistakeIsNamedWithLineKeyAndValue(t *testing.T) {
 	if got := (jsonfile.Problem{Path: "a.0", Text: "is wrong"}).String(); got != "a.0: is wrong" {
 		t.Error(got)
 	}
+	if got := (jsonfile.Problem{Path: "a\x1b[2J", Text: "is\nwrong"}).String(); got != `a\x1b[2J: is\nwrong` {
+		t.Errorf("a control character reaches the terminal: %q", got)
+	}
 }
 
 func TestNoDamageOfAFileIsMoreThanAProblem(t *testing.T) {

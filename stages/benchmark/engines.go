@@ -96,7 +96,7 @@ func (g *OnGPU) Measure(ctx context.Context, engines []artifact.Artifact, out Wo
 }
 
 func (g *OnGPU) one(ctx context.Context, a artifact.Artifact, out Workplace) (rows []report.Measurement, skipped []report.SkippedRow, err error) {
-	d, err := engine.ReadDescription(a.Dir)
+	d, err := engine.DescriptionOf(a)
 	if err != nil {
 		return nil, nil, err
 	}

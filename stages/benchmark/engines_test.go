@@ -25,17 +25,7 @@ import (
 func engineArtifact(t *testing.T) artifact.Artifact {
 	t.Helper()
 	dir := t.TempDir()
-	d := engine.Description{
-		TensorRT: "10.6.0", GPU: "NVIDIA H200", Precision: "fp16", Typing: "strong", PlanBytes: 4096, BuildSeconds: 2.5,
-		Tensors:  []engine.Tensor{{Name: "x", IO: "input", DType: "float32", Dims: []int64{-1, 4}}, {Name: "y", IO: "output", DType: "float32", Dims: []int64{-1, 4}}},
-		Profiles: []engine.Profile{{"x": {Min: []int64{1, 4}, Opt: []int64{2, 4}, Max: []int64{4, 4}}}},
-	}
-	if err := d.Write(filepath.Join(dir, engine.DescriptionFile)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, engine.PlanFile), []byte("plan"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	enginetest.WriteEngine(t, dir, func(d *engine.Description) { d.Precision = "fp16" })
 	return artifact.Artifact{Record: artifact.Record{Kind: artifact.Engine, Label: "fp16"}, Dir: dir}
 }
 
@@ -107,7 +97,7 @@ func TestEveryBatchStreamAndGraphIsMeasuredInAChildOfItsOwn(t *testing.T) {
 	if r.Phases["compute"].P50 != 1 || r.Phases["end_to_end"].P99 != 1.4 || r.Requests != 200 || r.Throughput != 200*4/0.5 {
 		t.Errorf("numbers are %+v, %v samples/s", r.Phases, r.Throughput)
 	}
-	if r.GPUMemory == nil || *r.GPUMemory != 2<<20 || r.EngineBytes == nil || *r.EngineBytes != 4096 || *r.ColdMs != 3 || *r.LoadMs != 7.5 {
+	if r.GPUMemory == nil || *r.GPUMemory != 2<<20 || r.EngineBytes == nil || *r.EngineBytes != int64(len(enginetest.Plan)) || *r.ColdMs != 3 || *r.LoadMs != 7.5 {
 		t.Errorf("memory %v, size %v, cold %v, load %v", r.GPUMemory, r.EngineBytes, r.ColdMs, r.LoadMs)
 	}
 	if r.Clocks == nil || r.Clocks.SMMHz != [2]int{1980, 1980} || !strings.Contains(strings.Join(r.Notes, "\n"), "throttled: sw-power-cap") {
@@ -191,16 +181,43 @@ func TestARowThatCouldNotBeMeasuredIsSkippedWithItsReason(t *testing.T) {
 	}
 }
 
-func TestASideMakesItsFeedForTheProfilesOpt(t *testing.T) {
-	a, child := engineArtifact(t), &enginetest.Child{}
+func TestAFeedIsForTheProfilesOptAndWithinAProfile(t *testing.T) {
+	a := engineArtifact(t)
 	d, err := engine.ReadDescription(a.Dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for batch, want := range map[int]int64{0: 2, 3: 3} {
-		s, err := OpenSide(child, engineConfig(t, "  iters: 1\n"), filepath.Join(a.Dir, engine.PlanFile), d, batch, t.TempDir())
-		if err != nil || s.Feed[0].Shape[0] != want {
-			t.Errorf("batch %d: feed %v, %v; want %d", batch, s.Feed, err, want)
+		feed, err := EngineFeed(engineConfig(t, "  iters: 1\n"), d, batch)
+		if err != nil || feed[0].Shape[0] != want {
+			t.Errorf("batch %d: feed %v, %v; want %d", batch, feed, err, want)
 		}
+	}
+	for _, batch := range []int{5, 1 << 20} {
+		if _, err := EngineFeed(engineConfig(t, "  iters: 1\n"), d, batch); failure.CodeOf(err) != failure.Usage || !strings.Contains(err.Error(), "expected 1 to 4") {
+			t.Errorf("batch %d: %v, want a refusal with the profile", batch, err)
+		}
+	}
+}
+
+func TestABatchOutsideOfTheEngineIsRefusedBeforeAChildIsStarted(t *testing.T) {
+	child := &enginetest.Child{Phases: steady()}
+	d := engineArtifact(t)
+	desc, err := engine.ReadDescription(d.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	desc.Profiles[0]["x"] = engine.Range{Min: []int64{1, 4}, Opt: []int64{1, 4}, Max: []int64{1, 4}}
+	if err := desc.Write(filepath.Join(d.Dir, engine.DescriptionFile)); err != nil {
+		t.Fatal(err)
+	}
+	g := NewOnGPU(engineConfig(t, "  batch_sizes: [2]\n"), GPUTools{
+		Start: func(context.Context, io.Writer, func(done, total int64, label string)) (Child, error) {
+			child.Started++
+			return child, nil
+		},
+	})
+	if _, _, err := g.Measure(context.Background(), []artifact.Artifact{d}, testkit.NewOutputs(t)); failure.CodeOf(err) != failure.Usage || child.Started != 0 {
+		t.Errorf("%v, %d children; want a refusal and none", err, child.Started)
 	}
 }

@@ -65,7 +65,7 @@ func (s *Stage) Spec() stage.Spec {
 	strong := s.config.Typing != "weak"
 	lower := slices.ContainsFunc(s.config.Precisions, func(p string) bool { return p != "fp32" })
 	return stage.Spec{
-		Name: "build", Version: 1, Title: "Build TensorRT engines",
+		Name: "build", Version: 2, Title: "Build TensorRT engines",
 		In: []stage.In{
 			{Kind: artifact.OptimizedONNX},
 			{Kind: artifact.PrecisionONNX, Optional: !strong || !lower},

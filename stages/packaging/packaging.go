@@ -121,6 +121,7 @@ type source struct {
 	art   artifact.Artifact
 	sig   triton.Signature
 	files map[string]string // name in the version folder: file
+	note  string            // what could not be checked of it
 }
 
 // Run writes the repository, reads it back and lints it.
@@ -145,6 +146,9 @@ func (s *Stage) Run(ctx context.Context, in stage.Inputs, out stage.Outputs) ([]
 	version, err := triton.Add(dir, content)
 	if err != nil {
 		return nil, err
+	}
+	if src.note != "" {
+		notes = append(notes, src.note)
 	}
 	precision := s.precision()
 	checks := []report.Check{{
@@ -208,12 +212,12 @@ func (s *Stage) engine(in stage.Inputs) (source, error) {
 		if a.Label != p {
 			continue
 		}
-		d, err := engine.ReadDescription(filepath.Join(a.Dir, engine.DescriptionFile))
+		d, err := engine.DescriptionOf(a)
 		if err != nil {
 			return source{}, err
 		}
 		sig, err := triton.FromEngine(d)
-		return source{art: a, sig: sig, files: map[string]string{"model.plan": filepath.Join(a.Dir, engine.PlanFile)}}, err
+		return source{art: a, sig: sig, files: map[string]string{"model.plan": filepath.Join(a.Dir, engine.PlanFile)}, note: d.Unchecked()}, err
 	}
 	return source{}, failure.New(failure.Artifact, "there is no %s engine to package", p).
 		WithHint("triton.precision must be one of tensorrt.precisions %v", s.config.TensorRT.Precisions)

@@ -12,6 +12,7 @@ import (
 	"github.com/trtship/trtship/internal/artifact"
 	"github.com/trtship/trtship/internal/config"
 	"github.com/trtship/trtship/internal/engine"
+	"github.com/trtship/trtship/internal/engine/enginetest"
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/onnx/onnxpb"
 	"github.com/trtship/trtship/internal/stage"
@@ -321,15 +322,10 @@ func TestAppendedTextIsJudged(t *testing.T) {
 
 func TestAPlanIsPackagedFromItsDescription(t *testing.T) {
 	dir := t.TempDir()
-	tritontest.Write(t, dir, engine.PlanFile, "a plan")
-	d := engine.Description{
-		TensorRT: "10.6.0.26", GPU: "NVIDIA H200", ComputeCapability: "9.0", Precision: "fp16",
-		Tensors:  []engine.Tensor{{Name: "x", IO: "input", DType: "float32", Dims: []int64{-1, 4}}, {Name: "y", IO: "output", DType: "float16", Dims: []int64{-1, 4}}},
-		Profiles: []engine.Profile{{"x": {Min: []int64{1, 4}, Opt: []int64{2, 4}, Max: []int64{8, 4}}}},
-	}
-	if err := d.Write(filepath.Join(dir, engine.DescriptionFile)); err != nil {
-		t.Fatal(err)
-	}
+	enginetest.WriteEngine(t, dir, func(d *engine.Description) {
+		d.TensorRT, d.Precision, d.Tensors[1].DType = "10.6.0.26", "fp16", "float16"
+		d.Profiles[0]["x"] = engine.Range{Min: []int64{1, 4}, Opt: []int64{2, 4}, Max: []int64{8, 4}}
+	})
 	yaml := strings.Replace(strings.Replace(base, "target: onnxruntime", "target: tensorrt", 1), "{profiles", "{precisions: [fp32, fp16], profiles", 1) + "triton: {cuda_graphs: true, instance_groups: [{kind: gpu, count: 2, gpus: [0, 1]}]}"
 	out := testkit.NewOutputs(t)
 	checks, err := New(parse(t, yaml)).Run(t.Context(), tritontest.Inputs{tritontest.Artifact(artifact.Engine, "fp16", dir)}, out)

@@ -108,7 +108,7 @@ func (s *Stage) Run(ctx context.Context, in stage.Inputs, out stage.Outputs) ([]
 func (s *Stage) one(ctx context.Context, e, reference artifact.Artifact, ref *validation.Reference, out stage.Outputs) (*report.Validation, []report.Check, error) {
 	precision := e.Label
 	subject := report.Subject{Precision: precision}
-	d, err := engine.ReadDescription(e.Dir)
+	d, err := engine.DescriptionOf(e)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -60,17 +58,7 @@ func reference(t *testing.T) string {
 func engineDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	d := engine.Description{
-		TensorRT: "10.6.0", GPU: "NVIDIA H200", ComputeCapability: "9.0", Precision: "fp32", Typing: "strong",
-		Tensors:  []engine.Tensor{{Name: "x", IO: "input", DType: "float32", Dims: []int64{-1, 4}}, {Name: "y", IO: "output", DType: "float32", Dims: []int64{-1, 4}}},
-		Profiles: []engine.Profile{{"x": {Min: []int64{1, 4}, Opt: []int64{2, 4}, Max: []int64{4, 4}}}},
-	}
-	if err := d.Write(filepath.Join(dir, engine.DescriptionFile)); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, engine.PlanFile), []byte("plan"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	enginetest.WriteEngine(t, dir, nil)
 	return dir
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/trtship/trtship/internal/engine"
+	"github.com/trtship/trtship/internal/engine/enginetest"
 	"github.com/trtship/trtship/internal/onnx/onnxpb"
 	"github.com/trtship/trtship/internal/triton/lint"
 	"github.com/trtship/trtship/internal/triton/tritontest"
@@ -144,10 +145,6 @@ func TestEveryCoreRuleFindsItsMistake(t *testing.T) {
 func TestCoreRulesAreThoseOfTheRealServer(t *testing.T) { compareWithServer(t, writeModels(t)) }
 
 func TestPlansAreJudgedByTheirDescription(t *testing.T) {
-	d := engine.Description{
-		TensorRT: "10.6.0.26", Tensors: []engine.Tensor{{Name: "x", IO: "input", DType: "float32", Dims: []int64{-1, 4}}, {Name: "y", IO: "output", DType: "float32", Dims: []int64{-1, 4}}},
-		Profiles: []engine.Profile{{"x": {Min: []int64{1, 4}, Opt: []int64{2, 4}, Max: []int64{4, 4}}}},
-	}
 	for name, c := range map[string]struct {
 		config string
 		o      lint.Options
@@ -162,10 +159,7 @@ func TestPlansAreJudgedByTheirDescription(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			tritontest.Write(t, dir, "m/config.pbtxt", c.config)
-			tritontest.Write(t, dir, "m/1/model.plan", "plan")
-			if err := d.Write(filepath.Join(dir, "m", "1", engine.DescriptionFile)); err != nil {
-				t.Fatal(err)
-			}
+			enginetest.WriteEngine(t, filepath.Join(dir, "m", "1"), func(d *engine.Description) { d.TensorRT = "10.6.0.26" })
 			found, err := lint.Dir(t.Context(), filepath.Join(dir, "m"), c.o)
 			if err != nil {
 				t.Fatal(err)
@@ -181,6 +175,18 @@ func TestPlansAreJudgedByTheirDescription(t *testing.T) {
 			}
 		})
 	}
+	t.Run("another plan than the one that is described", func(t *testing.T) {
+		dir := t.TempDir()
+		tritontest.Write(t, dir, "m/config.pbtxt", `platform: "tensorrt_plan" max_batch_size: 4 `+io)
+		enginetest.WriteEngine(t, filepath.Join(dir, "m", "1"), nil)
+		tritontest.Write(t, dir, "m/1/model.plan", "nalp")
+		found, err := lint.Dir(t.Context(), filepath.Join(dir, "m"), lint.Options{})
+		if err != nil || len(found) == 0 || !slices.ContainsFunc(found, func(f lint.Finding) bool {
+			return f.Rule == "plan/description" && f.File == "m/1/engine.json" && strings.Contains(f.Text, "plan_digest")
+		}) {
+			t.Errorf("%v %v", found, err)
+		}
+	})
 	dir := t.TempDir()
 	tritontest.Write(t, dir, "m/config.pbtxt", `platform: "tensorrt_plan"`)
 	tritontest.Write(t, dir, "m/1/model.plan", "plan")

@@ -288,11 +288,16 @@ func (l *linter) controls(m *model, sig triton.Signature) {
 // described.
 func (l *linter) plan(m *model, f folder, path string) {
 	built := l.planVersion(m, f)
-	d, err := engine.ReadDescription(filepath.Join(filepath.Dir(path), engine.DescriptionFile))
-	if err != nil {
+	description := filepath.Join(filepath.Dir(path), engine.DescriptionFile)
+	if _, err := os.Lstat(description); err != nil {
 		if built == "" {
 			l.addAt("plan/unknown", m, filepath.Join(f.name, filepath.Base(path)), "nothing says what is in the plan: names, types and shapes are not checked", "keep engine.json beside it, or package it with trtship")
 		}
+		return
+	}
+	d, err := engine.DescriptionBeside(path, description)
+	if err != nil {
+		l.addAt("plan/description", m, filepath.Join(f.name, engine.DescriptionFile), refusal(err), "put the description there that the build of this plan wrote, or remove it")
 		return
 	}
 	if built == "" {
@@ -307,6 +312,22 @@ func (l *linter) plan(m *model, f folder, path string) {
 	if _, high, ok := sig.BatchRange(); ok && int64(m.config.GetMaxBatchSize()) > high {
 		l.add("plan/batch", m, "max_batch_size", fmt.Sprintf("max_batch_size is %d, the plan's profiles take %d", m.config.GetMaxBatchSize(), high), fmt.Sprintf("write max_batch_size: %d", high))
 	}
+}
+
+// refusal is why a description is refused, in one line without its path.
+func refusal(err error) string {
+	e, ok := errors.AsType[*failure.Error](err)
+	if !ok {
+		return err.Error()
+	}
+	if len(e.Details) == 0 {
+		return e.Message
+	}
+	all := make([]string, len(e.Details))
+	for i, d := range e.Details {
+		all[i] = d.Value
+	}
+	return strings.Join(all, "; ")
 }
 
 // planVersion reads the release that built a plan from our manifest.

@@ -118,6 +118,7 @@ var Rules = []Rule{
 	{"plan/tensor", "A declaration differs from the plan's tensor.", TensorRT, Error, trtSource + "ValidateIO"},
 	{"plan/batch", "max_batch_size is above the plan's profiles.", TensorRT, Error, trtSource + "InitializeBatchInputBindings"},
 	{"plan/version", "The plan was built by another TensorRT than the server's.", TensorRT, Error, "TensorRT: a plan loads only in the release that built it"},
+	{"plan/description", "The description beside the plan is damaged, or is not that of this plan.", Ours, Error, ""},
 	{"plan/unknown", "Nothing says what is in the plan: it has no engine.json beside it.", Ours, Note, ""},
 	{"model/state-dict", "The file holds weights without code: it is no TorchScript archive.", PyTorch, Error, "pytorch_backend: torch::jit::load"},
 }
