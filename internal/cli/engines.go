@@ -54,6 +54,9 @@ func readPlan(precision, path string) (planArg, error) {
 	if path == "" {
 		return planArg{}, failure.New(failure.Usage, "the path of an engine is empty").WithHint("name a .plan file that trtship build made")
 	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return planArg{}, failure.New(failure.Artifact, "read plan: %s is a folder", path).WithHint("name the .plan file in it")
+	}
 	d, err := engine.ReadDescription(path)
 	if err != nil {
 		return planArg{}, err

@@ -212,10 +212,7 @@ func supported(err error, subject report.Subject) report.Check {
 	if err == nil || worker.Reached(err, engine.Parsed) {
 		return c
 	}
-	c.Verdict, c.Got = report.Missing, "the parser was not asked"
-	if _, crashed := errors.AsType[*worker.Crash](err); crashed {
-		c.Verdict, c.Got = report.Broken, "the Python child ended before the parser had answered"
-	}
+	c.Verdict, c.Got = report.Broken, "the build ended before the parser had answered"
 	return c
 }
 

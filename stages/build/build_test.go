@@ -204,6 +204,7 @@ func TestFaultsThatAreNotTheEnginesArePassedOn(t *testing.T) {
 		t.Errorf("got %v, want exit code 3", err)
 	}
 	refuses := failure.New(failure.Build, "TensorRT could not build the engine").With("logged", "out of memory")
+	refuses.Err = &worker.Refusal{Kind: "build", Reached: []string{engine.Parsed}}
 	s, _ = newStage(settings("strong", "fp32"), &enginetest.Child{Fail: map[string]error{"trt.build": refuses}})
 	checks, err := s.Run(context.Background(), inputs(t), testkit.NewOutputs(t))
 	if err != nil || report.Of(checks) != report.Fail || !strings.Contains(checks[1].Detail, "out of memory") {
