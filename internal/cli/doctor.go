@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -121,11 +120,12 @@ func (a *app) diagnose(ctx context.Context) diagnosis {
 		}
 		d.Findings = append(d.Findings, f)
 	}
-	python, err := m.Python()
-	add("python", "", python, err)
-	for _, name := range []string{"torch", "onnx", "onnxscript"} {
-		v, err := m.Package(ctx, name)
-		add(name, v, "", err)
+	python, version, err := m.Interpreter(ctx)
+	add("python", version, python, err)
+	packages := []string{"torch", "onnx", "onnxscript"}
+	versions, errs := m.importedAll(ctx, packages...)
+	for i, name := range packages {
+		add(name, versions[i], "", errs[i])
 	}
 	lib, err := m.ORT(ctx)
 	add("onnxruntime", lib.Version, strings.TrimSpace(lib.Path+" ("+lib.Source+")"), err)
@@ -133,15 +133,18 @@ func (a *app) diagnose(ctx context.Context) diagnosis {
 	add("tritonserver", triton.Version, triton.Binary, err)
 	dockerVersion, err := docker(ctx)
 	add("docker", dockerVersion, "", err)
-	gpus, err := m.GPUs()
+	gpus, noGPU := m.GPUs(ctx)
 	var names []string
 	driver := ""
 	for _, g := range gpus {
-		names = append(names, fmt.Sprintf("%d: %s, compute capability %s", g.Index, g.Name, g.ComputeCapability))
+		names = append(names, g.String())
 		driver = g.Driver
 	}
-	add("gpu", driver, strings.Join(names, "; "), err)
-	trt, err := m.TensorRT(ctx)
+	add("gpu", driver, strings.Join(names, "; "), noGPU)
+	trt, err := m.tensorrtFor(ctx, gpus...)
+	if err == nil && noGPU == nil {
+		err = m.startTensorRT(ctx)
+	}
 	add("tensorrt", trt, "", err)
 	add("store", "", a.storeDir(), writable(a.storeDir()))
 	d.Parts = readyParts(d.Findings)

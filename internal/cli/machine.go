@@ -5,8 +5,10 @@ import (
 	"errors"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/trtship/trtship/internal/config"
+	"github.com/trtship/trtship/internal/engine"
 	"github.com/trtship/trtship/internal/failure"
 	"github.com/trtship/trtship/internal/gpu"
 	"github.com/trtship/trtship/internal/ort"
@@ -17,12 +19,12 @@ import (
 )
 
 // machine is what there is here to work with. Everything is looked up when it
-// is first asked for, from files and metadata: nothing imports a package, and
-// nothing starts but an interpreter that is no virtual environment.
+// is first asked for: torch and what belongs to it from files and metadata, without
+// an import; the GPU and TensorRT from the real libraries, each in a child.
 type machine struct {
 	a *app
 
-	pythonOnce, ortOnce, tritonOnce, gpuOnce bool
+	pythonOnce, ortOnce, tritonOnce, gpuOnce, trtOnce bool
 
 	python    string
 	pythonErr error
@@ -32,6 +34,10 @@ type machine struct {
 	tritonErr error
 	gpus      []gpu.Device
 	gpuErr    error
+	trt       engine.Installed
+	trtErr    error
+
+	importTime time.Duration // in place of the constant, in tests
 }
 
 func (a *app) machine() *machine { return &machine{a: a} }
@@ -88,17 +94,16 @@ func (m *machine) Triton(ctx context.Context, cfg *config.Config) (server.Instal
 	return m.triton, m.tritonErr
 }
 
-// GPUs returns the NVIDIA GPUs; none is an error with the cause.
-func (m *machine) GPUs() ([]gpu.Device, error) {
+// GPUs returns the NVIDIA GPUs that both NVML and CUDA show; none is an error with
+// the cause. Some of them may have a fault.
+func (m *machine) GPUs(ctx context.Context) ([]gpu.Device, error) {
 	if !m.gpuOnce {
 		m.gpuOnce = true
-		m.gpus, m.gpuErr = gpu.New().Devices()
-		if m.gpuErr == nil && len(m.gpus) == 0 {
-			m.gpuErr = failure.New(failure.Missing, "no NVIDIA GPU on this machine")
+		var setting *string
+		if s, ok := m.visibleDevices(); ok {
+			setting = &s
 		}
-		if setting, ok := m.visibleDevices(); ok && m.gpuErr == nil {
-			m.gpus, m.gpuErr = gpu.Visible(m.gpus, setting)
-		}
+		m.gpus, m.gpuErr = gpu.Ask(ctx, m.a.io.Environ()).Usable(setting)
 	}
 	return m.gpus, m.gpuErr
 }
@@ -146,29 +151,47 @@ func (m *machine) Package(ctx context.Context, names ...string) (string, error) 
 		WithHint("install it there, or name another interpreter with --python or TRTSHIP_PYTHON")
 }
 
-// TensorRT returns the version of the bindings.
-func (m *machine) TensorRT(ctx context.Context) (string, error) {
-	return m.Package(ctx, tensorrtPackages...)
-}
-
-// Has returns nil if the machine has a capability, and why it has not otherwise.
+// Has returns nil if the machine has a capability, and why it has not otherwise. What
+// cfg names, such as the GPU, is looked up; it may be nil.
 func (m *machine) Has(ctx context.Context, cfg *config.Config, need stage.Need) error {
 	var err error
 	switch need {
 	case stage.NeedTorch:
-		_, err = m.Package(ctx, "torch")
+		if _, err = m.Package(ctx, "torch"); err != nil { // not every package has metadata
+			_, err = m.Imported(ctx, "torch")
+		}
 	case stage.NeedORT:
 		_, err = m.ORT(ctx)
 	case stage.NeedGPU:
-		_, err = m.GPUs()
+		_, err = m.device(ctx, cfg)
 	case stage.NeedTensorRT:
-		_, err = m.TensorRT(ctx)
+		if d, none := m.device(ctx, cfg); none == nil {
+			_, err = m.tensorrtFor(ctx, d)
+		} else {
+			_, err = m.TensorRT(ctx)
+		}
 	case stage.NeedTriton:
 		_, err = m.Triton(ctx, cfg)
 	default:
 		return failure.New(failure.Bug, "unknown need %q", need)
 	}
 	return err
+}
+
+// device returns the GPU that a configuration names, the first one without.
+func (m *machine) device(ctx context.Context, cfg *config.Config) (gpu.Device, error) {
+	devices, err := m.GPUs(ctx)
+	if err != nil {
+		return gpu.Device{}, err
+	}
+	if cfg == nil {
+		return gpu.Choose(devices, "0")
+	}
+	d, err := gpu.Choose(devices, cfg.TensorRT.Device)
+	if e, ok := errors.AsType[*failure.Error](err); ok {
+		return d, e.At(cfg.Where("tensorrt.device"))
+	}
+	return d, err
 }
 
 // environment describes the machine for a report: no host name, no user, no path.
@@ -185,14 +208,19 @@ func (m *machine) environment(ctx context.Context) report.Environment {
 	if lib, err := m.ORT(ctx); err == nil {
 		env.Tools["onnxruntime"] = lib.Version
 	}
-	if v, err := m.TensorRT(ctx); err == nil {
+	devices, noGPU := m.GPUs(ctx)
+	trt := m.TensorRT
+	if noGPU != nil { // nothing is run with it then: the name is enough, and an import takes seconds
+		trt = func(ctx context.Context) (string, error) { return m.Package(ctx, tensorrtPackages...) }
+	}
+	if v, err := trt(ctx); err == nil {
 		env.Tools["tensorrt"] = v
 	}
 	if in, err := m.Triton(ctx, nil); err == nil && in.Version != "" {
 		env.Tools["tritonserver"] = in.Version
 	}
-	if devices, err := m.GPUs(); err == nil {
-		for _, d := range devices {
+	for _, d := range devices {
+		if d.Fault == nil {
 			env.GPUs = append(env.GPUs, d.GPU)
 		}
 	}

@@ -43,7 +43,7 @@ func TestAChildSeesTheGPUThatTheConfigurationNames(t *testing.T) {
 			if tt.want != "" {
 				want = append(want, tt.want)
 			}
-			if diff := cmp.Diff(want, s.onlyGPU()); diff != "" {
+			if diff := cmp.Diff(want, s.onlyGPU(t.Context())); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if passed := slices.Equal(m.visibleEnv()[1:], tt.visible); len(tt.visible) > 0 && !passed {

@@ -25,21 +25,21 @@ func (s *session) tools(ctx context.Context) stages.Tools {
 		Triton:  func(ctx context.Context) (server.Installation, error) { return s.machine.Triton(ctx, s.cfg) },
 		Machine: s.gpuMachine,
 		Clocks: func() (gpu.Reading, error) {
-			d, err := s.gpu()
+			d, err := s.machine.device(ctx, s.cfg)
 			if err != nil {
 				return gpu.Reading{}, err
 			}
 			return gpu.New().Read(d)
 		},
 		Driver: func() string {
-			if d, err := s.gpu(); err == nil {
+			if d, err := s.machine.device(ctx, s.cfg); err == nil {
 				return d.Driver
 			}
 			return ""
 		},
 	}
 	t.GPUEnv = func() []string { // lazily: a run without a GPU stage need not wake NVML
-		env := s.onlyGPU()
+		env := s.onlyGPU(ctx)
 		if path := s.a.io.Getenv("LD_LIBRARY_PATH"); path != "" {
 			env = append(env, "LD_LIBRARY_PATH="+path)
 		}
@@ -57,30 +57,21 @@ func (s *session) tools(ctx context.Context) stages.Tools {
 
 // onlyGPU lets a child see the GPU that the configuration names and no other. A
 // MIG device cannot be had in another way: CUDA counts none but the first.
-func (s *session) onlyGPU() []string {
-	d, err := s.gpu()
+func (s *session) onlyGPU(ctx context.Context) []string {
+	d, err := s.machine.device(ctx, s.cfg)
 	if err != nil {
 		return s.machine.visibleEnv() // the child says what is wrong, if one is started at all
 	}
 	return []string{"CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=" + d.UUID}
 }
 
-// gpu returns the GPU that the configuration names.
-func (s *session) gpu() (gpu.Device, error) {
-	devices, err := s.machine.GPUs()
-	if err != nil {
-		return gpu.Device{}, err
-	}
-	return gpu.Choose(devices, s.cfg.TensorRT.Device)
-}
-
 // gpuMachine is where plans are loaded.
 func (s *session) gpuMachine(ctx context.Context) (engine.Machine, error) {
-	d, err := s.gpu()
+	d, err := s.machine.device(ctx, s.cfg)
 	if err != nil {
 		return engine.Machine{}, err
 	}
-	trt, err := s.machine.TensorRT(ctx)
+	trt, err := s.machine.tensorrtFor(ctx, d)
 	if err != nil {
 		return engine.Machine{}, err
 	}
@@ -93,7 +84,7 @@ func (s *session) hardware(ctx context.Context) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.gpu()
+	d, err := s.machine.device(ctx, s.cfg)
 	if err != nil {
 		return nil, err
 	}

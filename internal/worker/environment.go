@@ -71,7 +71,8 @@ func CacheHome(getenv func(string) string) (string, error) {
 	if home := getenv("HOME"); filepath.IsAbs(home) {
 		return filepath.Join(home, ".cache", "trtship"), nil
 	}
-	return "", failure.New(failure.Usage, "find the cache folder: neither XDG_CACHE_HOME nor HOME is an absolute path")
+	return "", failure.New(failure.Usage, "find the cache folder: neither XDG_CACHE_HOME nor HOME is an absolute path").
+		WithHint("set HOME, or XDG_CACHE_HOME, to a folder that can be written to; or name a Python with --python or TRTSHIP_PYTHON")
 }
 
 // LockedEnv returns the installed environment of a group. It reads one small

@@ -2,6 +2,7 @@
 import cuda
 import trt_build
 import trt_engine
+import trt_installed
 import trt_measure
 import trt_versions
 from trtship_errors import MISSING, Failure
@@ -40,7 +41,8 @@ def answered(method):
 
 
 METHODS = {name: answered(method) for name, method in {
-    "trt.gpus": gpus, "trt.build": trt_build.build,
+    "trt.gpus": gpus, "trt.installed": trt_installed.installed, "trt.start": trt_installed.start,
+    "trt.build": trt_build.build,
     "trt.open": trt_engine.open_engine, "trt.close": trt_engine.close_engine, "trt.infer": trt_engine.infer,
     "trt.benchmark": trt_measure.benchmark, "trt.compare": trt_measure.compare,
 }.items()}
