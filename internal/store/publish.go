@@ -20,6 +20,7 @@ import (
 	"github.com/trtship/trtship/internal/artifact"
 	"github.com/trtship/trtship/internal/failpoint"
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 )
 
 var (
@@ -115,6 +116,9 @@ func (s *Store) expand(src Source) ([]Source, error) {
 	}
 	info, err := s.fs.Lstat(path)
 	if err != nil {
+		return nil, err
+	}
+	if err := regular.Check(path); err != nil { // opening it could wait for ever
 		return nil, err
 	}
 	if !info.IsDir() {

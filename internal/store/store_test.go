@@ -196,6 +196,10 @@ func TestPut(t *testing.T) {
 	if err := errors.Join(os.Symlink("m.onnx", filepath.Join(dir, "link.onnx")), os.Symlink("repo", filepath.Join(dir, "repolink"))); err != nil {
 		t.Fatal(err)
 	}
+	odd := t.TempDir()
+	if err := errors.Join(syscall.Mkfifo(filepath.Join(odd, "pipe"), 0o600), os.Symlink("pipe", filepath.Join(odd, "link"))); err != nil {
+		t.Fatal(err)
+	}
 	at := func(name string) string { return filepath.Join(dir, name) }
 	tests := map[string]struct {
 		sources []store.Source
@@ -212,6 +216,10 @@ func TestPut(t *testing.T) {
 		"an absolute name is refused":         {[]store.Source{{Path: at("m.onnx"), As: "/etc/m.onnx"}}, ""},
 		"two files of one name are refused":   {[]store.Source{{Path: at("m.onnx"), As: "a"}, {Path: at("w.bin"), As: "a"}}, ""},
 		"a file that is not there is refused": {[]store.Source{{Path: at("nothing")}}, ""},
+		"a pipe is refused, not waited for":   {[]store.Source{{Path: filepath.Join(odd, "pipe"), As: "model.plan"}}, ""},
+		"a link to a pipe, too":               {[]store.Source{{Path: filepath.Join(odd, "link")}}, ""},
+		"a folder with a pipe, too":           {[]store.Source{{Path: odd}}, ""},
+		"a device is refused":                 {[]store.Source{{Path: "/dev/zero"}}, ""},
 		"no file is refused":                  {nil, ""},
 	}
 	for name, tt := range tests {
