@@ -44,9 +44,13 @@ func (a *app) packageModel(ctx context.Context, args []string, output string) er
 			return err
 		}
 	}
-	_, arts, err := s.run(ctx, "package")
+	rep, arts, err := s.run(ctx, "package")
 	if err != nil || output == "" {
 		return err
+	}
+	if rep.ExitCode != int(failure.OK) {
+		a.say("wrote nothing to %s: a check does not hold", output)
+		return nil
 	}
 	for _, art := range arts {
 		if art.Kind == artifact.Repository {

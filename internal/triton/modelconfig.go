@@ -2,7 +2,9 @@ package triton
 
 import (
 	"fmt"
+	"math"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strconv"
 
@@ -23,10 +25,14 @@ type Settings struct {
 }
 
 func (s Settings) where(key string) string {
+	return s.whole("triton." + key)
+}
+
+func (s Settings) whole(key string) string {
 	if s.Where == nil {
 		return ""
 	}
-	return s.Where("triton." + key)
+	return s.Where(key)
 }
 
 // Configure makes the configuration of a model: names, types and shapes from
@@ -73,6 +79,10 @@ func maxBatch(sig Signature, s Settings) (limit int64, why string, err error) {
 		if limit == 0 {
 			why = "no profile says how large a batch may be"
 		}
+	}
+	if limit < 0 || limit > math.MaxInt32 {
+		return 0, "", failure.New(failure.Usage, "the profiles take a batch of %d, and max_batch_size holds 0 to %d", limit, math.MaxInt32).
+			At(s.whole("tensorrt.profiles")).WithHint("lower max of the profile's first dimension")
 	}
 	want := s.Triton.MaxBatchSize
 	if want == nil {
@@ -149,6 +159,9 @@ func setGroups(c *tritonpb.ModelConfig, f Format, s Settings) error {
 			return failure.New(failure.Usage, "%s names GPUs %v for instances on the CPU", "triton."+key, g.GPUs).At(s.where(key)).
 				WithHint("set kind: gpu, or leave gpus out")
 		}
+		if g.Count > math.MaxInt32 || slices.ContainsFunc(g.GPUs, func(gpu int) bool { return gpu < 0 || gpu > math.MaxInt32 }) {
+			return failure.New(failure.Usage, "%s has count %d and GPUs %v: a number is below 0 or above %d", "triton."+key, g.Count, g.GPUs, math.MaxInt32).At(s.where(key))
+		}
 		out := &tritonpb.ModelInstanceGroup{Kind: kind, Count: int32(max(g.Count, 1))}
 		for _, gpu := range g.GPUs {
 			out.Gpus = append(out.Gpus, int32(gpu))
@@ -162,6 +175,9 @@ func setBatching(c *tritonpb.ModelConfig, s Settings) error {
 	d := s.Triton.DynamicBatching
 	if d == nil {
 		return nil
+	}
+	if d.MaxDelayUS < 0 || d.PriorityLevels < 0 || d.DefaultLevel < 0 || d.Queue != nil && (d.Queue.TimeoutUS < 0 || d.Queue.MaxSize < 0 || d.Queue.MaxSize > math.MaxUint32) {
+		return failure.New(failure.Usage, "triton.dynamic_batching has a number below 0, or a queue of more than %d", uint32(math.MaxUint32)).At(s.where("dynamic_batching"))
 	}
 	if c.MaxBatchSize == 0 {
 		return failure.New(failure.Usage, "triton.dynamic_batching is set, but max_batch_size is 0: there are no batches to make").At(s.where("dynamic_batching"))
@@ -217,7 +233,7 @@ func versionPolicy(s Settings) (*tritonpb.ModelVersionPolicy, error) {
 			if fields["num_versions"] == nil {
 				n, ok = 1, true
 			}
-			if !ok || n < 1 {
+			if !ok || n < 1 || n > math.MaxUint32 {
 				return nil, bad("latest.num_versions is %v", fields["num_versions"])
 			}
 			return &tritonpb.ModelVersionPolicy{PolicyChoice: &tritonpb.ModelVersionPolicy_Latest_{Latest: &tritonpb.ModelVersionPolicy_Latest{NumVersions: uint32(n)}}}, nil
@@ -249,9 +265,9 @@ func integer(v any) (int64, bool) {
 	case int64:
 		return v, true
 	case uint64:
-		return int64(v), true
+		return int64(v), v <= math.MaxInt64
 	case float64:
-		return int64(v), v == float64(int64(v))
+		return int64(v), v == math.Trunc(v) && math.Abs(v) < 1<<53 // beyond that it is no exact number
 	case string:
 		n, err := strconv.ParseInt(v, 10, 64)
 		return n, err == nil

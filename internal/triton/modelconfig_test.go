@@ -1,6 +1,7 @@
 package triton_test
 
 import (
+	"math"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -128,6 +129,28 @@ func TestAPlansProfilesBoundTheBatch(t *testing.T) {
 	}
 	if _, err := triton.FromEngine(&engine.Description{Tensors: []engine.Tensor{{Name: "x", DType: "complex"}}}); err == nil {
 		t.Error("an unknown type is taken")
+	}
+}
+
+// config.pbtxt has 32 bits where we have 64.
+func TestNoNumberWraps(t *testing.T) {
+	for name, s := range map[string]triton.Settings{
+		"a batch of the profiles":   {MaxBatch: 1<<32 + 1},
+		"a batch beyond everything": {MaxBatch: math.MaxInt64},
+		"a batch below 0":           {MaxBatch: -1},
+		"versions to keep":          {MaxBatch: 4, Triton: config.Triton{VersionPolicy: map[string]any{"latest": map[string]any{"num_versions": int64(1<<32 + 1)}}}},
+		"a version of 65 bits":      {MaxBatch: 4, Triton: config.Triton{VersionPolicy: map[string]any{"specific": map[string]any{"versions": []any{uint64(1<<63 + 1)}}}}},
+		"a version as 1e19":         {MaxBatch: 4, Triton: config.Triton{VersionPolicy: map[string]any{"specific": map[string]any{"versions": []any{1e19}}}}},
+		"instances":                 {MaxBatch: 4, Triton: config.Triton{InstanceGroups: []config.InstanceGroup{{Count: 1<<32 + 1}}}},
+		"a GPU":                     {MaxBatch: 4, Triton: config.Triton{InstanceGroups: []config.InstanceGroup{{Kind: "gpu", GPUs: []int{1 << 32}}}}},
+		"a delay below 0":           {MaxBatch: 4, Triton: config.Triton{DynamicBatching: &config.DynamicBatching{MaxDelayUS: -1}}},
+		"a queue":                   {MaxBatch: 4, Triton: config.Triton{DynamicBatching: &config.DynamicBatching{Queue: &config.QueuePolicy{MaxSize: 1 << 32}}}},
+	} {
+		s.Name = "m"
+		cfg, _, err := triton.Configure(signature(), s)
+		if failure.CodeOf(err) != failure.Usage {
+			t.Errorf("%s: got %v, %v; want exit code 2", name, cfg, err)
+		}
 	}
 }
 

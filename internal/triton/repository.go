@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"sort"
@@ -73,17 +74,23 @@ func (c Content) Text() string {
 
 // Add writes a version of a model into a repository and returns its number. The
 // repository may be empty or hold other versions, which stay as they are: a
-// version that is there already is refused. Nothing half-written is visible
-// under a version's number.
+// version that is there already is refused. All of it is written into a hidden
+// folder first and then put in place: whatever fails, nothing of it is left.
 func Add(repository string, c Content) (version int, err error) {
 	name := c.Config.GetName()
 	if err := checkModelName(name); err != nil {
 		return 0, err
 	}
 	dir := filepath.Join(repository, name)
+	fresh := absent(dir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return 0, failure.New(failure.Artifact, "make model folder: %w", err)
 	}
+	defer func() {
+		for i := 0; err != nil && i < len(fresh); i++ {
+			_ = os.Remove(fresh[i]) // if it is empty
+		}
+	}()
 	m, err := readManifest(dir, name)
 	if err != nil {
 		return 0, err
@@ -94,35 +101,91 @@ func Add(repository string, c Content) (version int, err error) {
 	if err := m.keep(dir, c); err != nil {
 		return 0, err
 	}
-	record := c.Record
-	if record.Files, err = writeVersion(dir, version, c.Files); err != nil {
+	temporary, err := os.MkdirTemp(dir, ".new-*")
+	if err != nil {
+		return 0, failure.New(failure.Artifact, "make version folder: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(temporary) }()
+	beside, err := m.prepare(temporary, version, c)
+	if err != nil {
 		return 0, err
 	}
+	return version, place(temporary, dir, version, beside)
+}
+
+// absent lists the folders that making dir would make, the innermost first.
+func absent(dir string) (out []string) {
+	for {
+		if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {
+			return out
+		}
+		out, dir = append(out, dir), filepath.Dir(dir)
+	}
+}
+
+// versionFolder and besideFolder are the parts of the hidden folder.
+const (
+	versionFolder = "version"
+	besideFolder  = "beside"
+)
+
+// prepare writes the version and what lies beside it below temporary, and
+// returns the names of the latter in the order in which they are put in place.
+func (m *Manifest) prepare(temporary string, version int, c Content) ([]string, error) {
+	record := c.Record
+	record.Files = map[string]string{}
+	if err := os.Mkdir(filepath.Join(temporary, versionFolder), 0o755); err != nil {
+		return nil, failure.New(failure.Artifact, "make version folder: %w", err)
+	}
+	var err error
+	for _, n := range sorted(c.Files) {
+		if record.Files[n], err = copyFile(c.Files[n], filepath.Join(temporary, versionFolder, filepath.FromSlash(n))); err != nil {
+			return nil, failure.New(failure.Artifact, "copy %s: %w", n, err)
+		}
+	}
+	beside := filepath.Join(temporary, besideFolder)
 	for _, n := range sorted(c.Beside) {
-		if m.Files[n], err = copyFile(c.Beside[n], filepath.Join(dir, filepath.FromSlash(n))); err != nil {
-			return 0, failure.New(failure.Artifact, "copy %s: %w", n, err)
+		if m.Files[n], err = copyFile(c.Beside[n], filepath.Join(beside, filepath.FromSlash(n))); err != nil {
+			return nil, failure.New(failure.Artifact, "copy %s: %w", n, err)
 		}
 	}
 	for _, n := range sorted(c.Data) {
-		if err := replace(filepath.Join(dir, filepath.FromSlash(n)), c.Data[n]); err != nil {
-			return 0, failure.New(failure.Artifact, "write %s: %w", n, err)
+		if err := write(filepath.Join(beside, filepath.FromSlash(n)), c.Data[n]); err != nil {
+			return nil, failure.New(failure.Artifact, "write %s: %w", n, err)
 		}
 		m.Files[n] = digest(c.Data[n])
 	}
 	text := []byte(c.Text())
-	if err := replace(filepath.Join(dir, "config.pbtxt"), text); err != nil {
-		return 0, failure.New(failure.Artifact, "write config.pbtxt: %w", err)
-	}
 	m.Config = digest(text)
 	m.Versions[strconv.Itoa(version)] = record
 	b, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
-		return 0, fmt.Errorf("write manifest: %w", err)
+		return nil, fmt.Errorf("write manifest: %w", err)
 	}
-	if err := replace(filepath.Join(dir, ManifestFile), append(b, '\n')); err != nil {
-		return 0, failure.New(failure.Artifact, "write manifest: %w", err)
+	if err := errors.Join(write(filepath.Join(beside, "config.pbtxt"), text), write(filepath.Join(beside, ManifestFile), append(b, '\n'))); err != nil {
+		return nil, failure.New(failure.Artifact, "write config.pbtxt and the manifest: %w", err)
 	}
-	return version, nil
+	return append(append(sorted(c.Beside), sorted(c.Data)...), "config.pbtxt", ManifestFile), nil
+}
+
+// place puts in place what prepare wrote, the manifest last. If that fails the
+// version is taken away again; files of ours beside it may be the new ones.
+func place(temporary, dir string, version int, beside []string) (err error) {
+	final := filepath.Join(dir, strconv.Itoa(version))
+	if err := os.Rename(filepath.Join(temporary, versionFolder), final); err != nil {
+		return failure.New(failure.Artifact, "place version %d: %w", version, err)
+	}
+	for _, n := range beside {
+		at := filepath.Join(dir, filepath.FromSlash(n))
+		if err = os.MkdirAll(filepath.Dir(at), 0o755); err == nil {
+			err = os.Rename(filepath.Join(temporary, besideFolder, filepath.FromSlash(n)), at)
+		}
+		if err != nil {
+			_ = os.Rename(final, filepath.Join(temporary, versionFolder))
+			return failure.New(failure.Artifact, "place %s: %w", n, err)
+		}
+	}
+	return nil
 }
 
 // keep refuses to replace what somebody else wrote: a file beside the versions
@@ -240,8 +303,14 @@ func chooseVersion(dir string, want int) (int, error) {
 		return 0, failure.New(failure.Artifact, "list versions: %w", err)
 	}
 	next := 1
-	if len(have) > 0 {
+	if len(have) > 0 && have[len(have)-1] < math.MaxInt {
 		next = int(have[len(have)-1]) + 1
+	} else if len(have) > 0 {
+		next = 0
+	}
+	if want == 0 && next == 0 {
+		return 0, failure.New(failure.Artifact, "%s has version %d, and there is no number behind it", filepath.Base(dir), have[len(have)-1]).At(dir).
+			WithHint("name a free one with triton.version")
 	}
 	if want == 0 {
 		return next, nil
@@ -253,30 +322,6 @@ func chooseVersion(dir string, want int) (int, error) {
 		}
 	}
 	return want, nil
-}
-
-// writeVersion copies the files into a hidden folder, which then gets its
-// number.
-func writeVersion(dir string, version int, files map[string]string) (map[string]string, error) {
-	temporary, err := os.MkdirTemp(dir, ".new-*")
-	if err != nil {
-		return nil, failure.New(failure.Artifact, "make version folder: %w", err)
-	}
-	defer func() { _ = os.RemoveAll(temporary) }()
-	digests := map[string]string{}
-	for _, n := range sorted(files) {
-		full := filepath.Join(temporary, filepath.FromSlash(n))
-		if digests[n], err = copyFile(files[n], full); err != nil {
-			return nil, failure.New(failure.Artifact, "copy %s: %w", n, err)
-		}
-	}
-	if err := os.Chmod(temporary, 0o755); err != nil {
-		return nil, failure.New(failure.Artifact, "make version folder: %w", err)
-	}
-	if err := os.Rename(temporary, filepath.Join(dir, strconv.Itoa(version))); err != nil {
-		return nil, failure.New(failure.Artifact, "place version %d: %w", version, err)
-	}
-	return digests, nil
 }
 
 // copyFile copies a file, syncs it and returns its digest.
@@ -309,30 +354,23 @@ func digest(b []byte) string {
 	return "sha256:" + hex.EncodeToString(h[:])
 }
 
-// replace writes a file beside and renames it over path.
-func replace(path string, b []byte) error {
+// write writes and syncs a file that is not there yet.
+func write(path string, b []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o644)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.Remove(f.Name()) }()
 	_, err = f.Write(b)
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
 	if err == nil {
 		err = f.Sync()
 	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return err
 }
 
 func sorted[V any](m map[string]V) []string {

@@ -2,6 +2,7 @@ package triton_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -106,15 +107,75 @@ func TestWhatOthersWroteIsNotOverwritten(t *testing.T) {
 	}
 }
 
-func TestAFailedCopyLeavesNoVersion(t *testing.T) {
-	repository := t.TempDir()
-	c := content(t, "x")
-	c.Files["other"] = filepath.Join(t.TempDir(), "missing")
-	if _, err := triton.Add(repository, c); failure.CodeOf(err) != failure.Artifact {
-		t.Errorf("got %v", err)
+func TestWhateverFailsNothingIsLeft(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	for name, change := range map[string]func(*triton.Content){
+		"a model file that is not there": func(c *triton.Content) { c.Files["other"] = missing },
+		"a label file that is a folder":  func(c *triton.Content) { c.Beside = map[string]string{"labels.txt": t.TempDir()} },
+		"data at the place of a folder":  func(c *triton.Content) { c.Data = map[string][]byte{"a": nil, "a/b": nil} },
+		"a manifest's place that is taken": func(c *triton.Content) {
+			c.Data = map[string][]byte{triton.ManifestFile: []byte("mine")}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			above := t.TempDir()
+			repository := filepath.Join(above, "new", "models")
+			c := content(t, "x")
+			change(&c)
+			if _, err := triton.Add(repository, c); failure.CodeOf(err) != failure.Artifact {
+				t.Errorf("got %v", err)
+			}
+			if left, _ := os.ReadDir(above); len(left) != 0 {
+				t.Errorf("%v is left", left)
+			}
+			old := t.TempDir()
+			if _, err := triton.Add(old, content(t, "one")); err != nil {
+				t.Fatal(err)
+			}
+			before := listing(t, old)
+			c = content(t, "x")
+			change(&c)
+			if _, err := triton.Add(old, c); failure.CodeOf(err) != failure.Artifact {
+				t.Errorf("got %v", err)
+			}
+			if after := listing(t, old); after != before {
+				t.Errorf("%s became %s", before, after)
+			}
+		})
 	}
-	if v, err := triton.Versions(filepath.Join(repository, "m")); err != nil || len(v) != 0 {
-		t.Errorf("%v %v", v, err)
+}
+
+// listing is every file below dir with its text.
+func listing(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			fmt.Fprintln(&b, path)
+			return err
+		}
+		text, err := os.ReadFile(path)
+		fmt.Fprintf(&b, "%s %q\n", path, text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestNoVersionComesAfterTheLargestNumber(t *testing.T) {
+	repository := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(repository, "m", "9223372036854775807"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := triton.Add(repository, content(t, "x")); failure.CodeOf(err) != failure.Artifact || !strings.Contains(err.Error(), "9223372036854775807") {
+		t.Errorf("version %d, %v", v, err)
+	}
+	c := content(t, "x")
+	c.Version = 3
+	if v, err := triton.Add(repository, c); err != nil || v != 3 {
+		t.Errorf("version %d, %v", v, err)
 	}
 }
 

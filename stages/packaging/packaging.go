@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -219,8 +220,26 @@ func (s *Stage) engine(in stage.Inputs) (source, error) {
 		sig, err := triton.FromEngine(d)
 		return source{art: a, sig: sig, files: map[string]string{"model.plan": filepath.Join(a.Dir, engine.PlanFile)}, note: d.Unchecked()}, err
 	}
-	return source{}, failure.New(failure.Artifact, "there is no %s engine to package", p).
-		WithHint("triton.precision must be one of tensorrt.precisions %v", s.config.TensorRT.Precisions)
+	return source{}, s.noEngine(p, in.All(artifact.Engine))
+}
+
+// noEngine says which engines there are in place of the one that is asked for.
+func (s *Stage) noEngine(precision string, have []artifact.Artifact) error {
+	if len(have) == 0 {
+		return failure.New(failure.Artifact, "there is no engine to package: build made none").WithHint("build the %s engine first, or give a plan: trtship package CONFIG ENGINE.plan", precision)
+	}
+	labels := make([]string, len(have))
+	for i, a := range have {
+		labels[i] = a.Label
+	}
+	e := failure.New(failure.Artifact, "there is no %s engine to package; there is %s", precision, strings.Join(labels, ", "))
+	if s.config.Triton.Precision != "" {
+		e = e.At(s.config.Where("triton.precision"))
+	}
+	if slices.Contains(s.config.TensorRT.Precisions, precision) {
+		return e.WithHint("build made no %s engine: read why in its checks, or set triton.precision to %s", precision, strings.Join(labels, " or "))
+	}
+	return e.WithHint("add %s to tensorrt.precisions, or set triton.precision to %s", precision, strings.Join(labels, " or "))
 }
 
 func (s *Stage) content(src source) (triton.Content, []string, error) {

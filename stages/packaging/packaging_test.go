@@ -2,8 +2,10 @@ package packaging
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -344,8 +346,58 @@ func TestAPlanIsPackagedFromItsDescription(t *testing.T) {
 	if err != nil || m.Versions["1"].TensorRT != "10.6.0.26" || m.Versions["1"].Precision != "fp16" {
 		t.Errorf("%+v %v", m, err)
 	}
-	if _, err := New(parse(t, yaml)).Run(t.Context(), tritontest.Inputs{}, testkit.NewOutputs(t)); failure.CodeOf(err) != failure.Artifact || !strings.Contains(err.Error(), "no fp16 engine") {
-		t.Errorf("got %v", err)
+}
+
+func TestAnEngineThatIsNotThereIsSaidToBeNone(t *testing.T) {
+	yaml := strings.Replace(base, "target: onnxruntime", "target: tensorrt", 1)
+	fp32 := tritontest.Artifact(artifact.Engine, "fp32", t.TempDir())
+	for name, c := range map[string]struct {
+		yaml, want, hint string
+		in               tritontest.Inputs
+	}{
+		"none at all":        {yaml, "build made none", "build the fp32 engine first", nil},
+		"one that failed":    {strings.Replace(yaml, "{profiles", "{precisions: [fp32, fp16], profiles", 1), "no fp16 engine to package; there is fp32", "build made no fp16 engine", tritontest.Inputs{fp32}},
+		"one of another set": {yaml, "no fp32 engine to package; there is int8", "set triton.precision to int8", tritontest.Inputs{tritontest.Artifact(artifact.Engine, "int8", t.TempDir())}},
+	} {
+		_, err := New(parse(t, c.yaml)).Run(t.Context(), c.in, testkit.NewOutputs(t))
+		e, ok := errors.AsType[*failure.Error](err)
+		if !ok || e.Code != failure.Artifact || !strings.Contains(e.Message, c.want) || !strings.Contains(e.Hint, c.hint) {
+			t.Errorf("%s: got %v, %+v", name, err, e)
+		}
+	}
+}
+
+func TestAPlanThatIsNotTheDescribedOneIsNotPackaged(t *testing.T) {
+	yaml := strings.Replace(base, "target: onnxruntime", "target: tensorrt", 1)
+	dir := t.TempDir()
+	enginetest.WriteEngine(t, dir, nil)
+	path := filepath.Join(dir, engine.DescriptionFile)
+	good, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func() (*testkit.Outputs, []report.Check, error) {
+		out := testkit.NewOutputs(t)
+		checks, err := New(parse(t, yaml)).Run(t.Context(), tritontest.Inputs{tritontest.Artifact(artifact.Engine, "fp32", dir)}, out)
+		return out, checks, err
+	}
+	if _, checks, err := run(); err != nil || strings.Contains(checks[0].Detail, "plan_digest") {
+		t.Fatalf("%v %+v", err, checks)
+	}
+	tritontest.Write(t, dir, engine.PlanFile, "nalp")
+	if out, _, err := run(); failure.CodeOf(err) != failure.Artifact || len(out.Published) != 0 {
+		t.Errorf("a swapped plan: %v, published %v", err, out.Published)
+	}
+	// The description of an older release has no digest: what is not checked is said.
+	lines := strings.Split(string(good), "\n")
+	lines = slices.DeleteFunc(lines, func(l string) bool { return strings.Contains(l, "plan_digest") })
+	tritontest.Write(t, dir, engine.DescriptionFile, strings.Join(lines, "\n"))
+	if _, checks, err := run(); err != nil || !strings.Contains(checks[0].Detail, "no plan_digest") {
+		t.Errorf("%v %+v", err, checks)
+	}
+	tritontest.Write(t, dir, engine.DescriptionFile, strings.Replace(strings.Join(lines, "\n"), "-1", "-5", 1))
+	if out, _, err := run(); failure.CodeOf(err) != failure.Artifact || !strings.Contains(err.Error(), "-5 is no size") || len(out.Published) != 0 {
+		t.Errorf("a size of -5: %v, published %v", err, out.Published)
 	}
 }
 

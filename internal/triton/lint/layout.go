@@ -3,6 +3,7 @@ package lint
 import (
 	"bufio"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -150,7 +151,11 @@ func (l *linter) labels(m *model) {
 		}
 		classes := int64(1)
 		for _, d := range o.GetDims() {
-			classes *= d
+			if d < 1 || classes > math.MaxInt32 { // not fixed, or more than any file has lines
+				classes = 0
+				break
+			}
+			classes *= min(d, math.MaxInt32)
 		}
 		if classes > 0 && int64(lines) != classes {
 			l.add("layout/labels-count", m, path, fmt.Sprintf("%s has %d labels, output %s has %d classes", name, lines, o.GetName(), classes), "one line a class")
