@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -177,7 +176,7 @@ func (a *app) gc(st *store.Store, o store.GCOptions) error {
 		word = "would remove"
 	}
 	for _, id := range c.Artifacts {
-		fmt.Fprintln(a.io.Stdout, id)
+		a.print("%s\n", id)
 	}
 	a.say("%s %d artifacts and %d cache entries, %s; kept %d", word, len(c.Artifacts), c.Entries, report.FormatBytes(c.Bytes), c.Kept)
 	return nil

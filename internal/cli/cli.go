@@ -380,12 +380,18 @@ func (a *app) width(w io.Writer) int {
 	return width
 }
 
-// say writes one line about progress to stderr.
+// say writes one line about progress to stderr, escaped.
 func (a *app) say(format string, args ...any) {
-	fmt.Fprintf(a.io.Stderr, format+"\n", args...)
+	_, _ = io.WriteString(a.io.Stderr, escape(fmt.Sprintf(format, args...))+"\n")
 }
 
-// print writes data to stdout.
+// print writes data to stdout, escaped.
 func (a *app) print(format string, args ...any) {
-	fmt.Fprintf(a.io.Stdout, format, args...)
+	_ = a.put(escape(fmt.Sprintf(format, args...)))
+}
+
+// put writes what is escaped already, and may have our colours in it, to stdout.
+func (a *app) put(text string) error {
+	_, err := io.WriteString(a.io.Stdout, text)
+	return err
 }

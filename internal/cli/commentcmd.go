@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -70,8 +69,7 @@ func (a *app) comment(ctx context.Context, f commentFlags) error {
 		key = head.Model.Name
 	}
 	if f.print {
-		_, err := fmt.Fprint(a.io.Stdout, report.Markdown(v, report.MarkdownOptions{Marker: github.Marker(key)}))
-		return err
+		return a.put(report.Markdown(v, report.MarkdownOptions{Marker: github.Marker(key)}))
 	}
 	env := github.ReadEnv(a.io.Getenv)
 	ev, err := github.ReadEvent(env)
@@ -83,6 +81,5 @@ func (a *app) comment(ctx context.Context, f commentFlags) error {
 	if err != nil {
 		return failure.New(failure.Missing, "post comment: %w", err).WithHint("run on workflow_run or pull_request, with GITHUB_TOKEN and `permissions: {pull-requests: write}`")
 	}
-	_, err = fmt.Fprintln(a.io.Stdout, address)
-	return err
+	return a.put(escape(address) + "\n")
 }

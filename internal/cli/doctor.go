@@ -211,7 +211,7 @@ func writable(dir string) error {
 
 func (a *app) printDiagnosis(d diagnosis) {
 	a.print("trtship %s on %s, %s, %d cores\n\n", d.Version, d.OS, d.CPU, d.Cores)
-	word := func(ok bool) string {
+	word := func(ok bool) painted {
 		if ok {
 			return a.paint(text.FgGreen, "yes")
 		}

@@ -96,17 +96,17 @@ func writeFailure(w io.Writer, f *failure.Error, color bool) {
 		return "\x1b[" + code + "m" + s + "\x1b[0m"
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s %s\n", paint("31;1", "trtship:"), f.Error())
+	fmt.Fprintf(&b, "%s %s\n", paint("31;1", "trtship:"), escape(f.Error()))
 	widest := 0
 	for _, d := range f.Details {
 		widest = max(widest, len(d.Label))
 	}
 	for _, d := range f.Details {
 		value := strings.ReplaceAll(strings.TrimRight(d.Value, "\n"), "\n", "\n"+strings.Repeat(" ", min(widest, 24)+4))
-		fmt.Fprintf(&b, "  %-*s  %s\n", min(widest, 24), d.Label, value)
+		fmt.Fprintf(&b, "  %-*s  %s\n", min(widest, 24), escape(d.Label), escape(value))
 	}
 	if f.Hint != "" {
-		fmt.Fprintf(&b, "%s %s\n", paint("36", "hint:"), f.Hint)
+		fmt.Fprintf(&b, "%s %s\n", paint("36", "hint:"), escape(f.Hint))
 	}
 	_, _ = w.Write(b.Bytes())
 }
@@ -118,7 +118,7 @@ func (a *app) bug(message string, stack []byte) int {
 		return int(failure.Bug)
 	}
 	doc, _ := failure.Bug.Doc()
-	fmt.Fprintf(a.io.Stderr, "trtship: %s\n%s\nThis is a bug in trtship. %s\n", message, stack, doc.Remedy)
+	a.say("trtship: %s\n%s\nThis is a bug in trtship. %s", message, stack, doc.Remedy)
 	return int(failure.Bug)
 }
 

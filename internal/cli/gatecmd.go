@@ -91,7 +91,7 @@ func (a *app) gate(which string, f gateFlags) error {
 		_, err = a.io.Stdout.Write(b)
 		return err
 	}
-	a.print("%s", report.Text(v, report.TextOptions{Color: a.color(a.io.Stdout), Width: a.width(a.io.Stdout)}))
+	_ = a.put(report.Text(v, report.TextOptions{Color: a.color(a.io.Stdout), Width: a.width(a.io.Stdout)}))
 	return nil
 }
 

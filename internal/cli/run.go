@@ -88,6 +88,6 @@ func (a *app) printReport(rep *report.Report) error {
 		_, err = a.io.Stdout.Write(b)
 		return err
 	}
-	a.print("%s", report.Text(report.View{Report: rep}, report.TextOptions{Color: a.color(a.io.Stdout), Width: a.width(a.io.Stdout)}))
+	_ = a.put(report.Text(report.View{Report: rep}, report.TextOptions{Color: a.color(a.io.Stdout), Width: a.width(a.io.Stdout)}))
 	return nil
 }

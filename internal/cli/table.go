@@ -10,7 +10,7 @@ import (
 )
 
 // table makes a table in the one style of the program.
-func (a *app) table(heads ...string) table.Writer {
+func (a *app) table(heads ...string) rows {
 	t := table.NewWriter()
 	style := table.StyleLight
 	style.Format.Header = text.FormatDefault
@@ -24,18 +24,18 @@ func (a *app) table(heads ...string) table.Writer {
 		row[i] = h
 	}
 	t.AppendHeader(row)
-	return t
+	return rows{t}
 }
 
 // printTable writes a table to stdout, no wider than the terminal where that can
 // be.
-func (a *app) printTable(t table.Writer) {
+func (a *app) printTable(t rows) {
 	shown := t.Render()
 	if configs := fit(shown, a.width(a.io.Stdout)); configs != nil {
 		t.SetColumnConfigs(configs)
 		shown = t.Render()
 	}
-	a.print("%s\n", shown)
+	_ = a.put(shown + "\n")
 }
 
 // narrowest is the least width that a column is shrunk to.
@@ -64,9 +64,9 @@ func fit(rendered string, width int) []table.ColumnConfig {
 }
 
 // paint colours a word where stdout is a terminal that wants colours.
-func (a *app) paint(c text.Color, s string) string {
+func (a *app) paint(c text.Color, s string) painted {
 	if !a.color(a.io.Stdout) {
-		return s
+		return painted(s)
 	}
-	return c.EscapeSeq() + s + text.Reset.EscapeSeq()
+	return painted(c.EscapeSeq() + s + text.Reset.EscapeSeq())
 }
