@@ -23,7 +23,7 @@ func (a *app) observer() observer {
 	if a.terminal(a.io.Stderr) && a.io.Getenv("CI") == "" && a.io.Getenv("TERM") != "dumb" {
 		return &bars{a: a, out: a.io.Stderr}
 	}
-	return &lines{a: a, info: map[string]pipeline.StageInfo{}, last: map[string]time.Time{}}
+	return &lines{a: a}
 }
 
 // observer is one that has to be ended.
@@ -54,7 +54,8 @@ func (q *quiet) Close() {}
 // Dir returns the run's folder.
 func (q *quiet) Dir() string { return q.dir }
 
-// lines writes one line when a stage starts and one when it ends.
+// lines writes one line when a stage starts and one when it ends. A measurement by
+// hand begins without a run, and may report progress first.
 type lines struct {
 	a    *app
 	dir  string
@@ -75,8 +76,11 @@ func (l *lines) RunStarted(id, dir string) {
 func (l *lines) StageStarted(s pipeline.StageInfo) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.info == nil {
+		l.info = map[string]pipeline.StageInfo{}
+	}
 	l.info[s.Name] = s
-	l.last[s.Name] = time.Now()
+	l.spoke(s.Name)
 	l.a.say("%s %s: %s", counter(s), s.Name, s.Title)
 }
 
@@ -87,13 +91,21 @@ func (l *lines) StageProgress(name string, done, total int64, label string) {
 	if time.Since(l.last[name]) < 10*time.Second {
 		return
 	}
-	l.last[name] = time.Now()
+	l.spoke(name)
 	label = oneLine(label)
 	if total > 0 {
 		l.a.say("%s %s: %s %d/%d", counter(l.info[name]), name, label, done, total)
 		return
 	}
 	l.a.say("%s %s: %s", counter(l.info[name]), name, label)
+}
+
+// spoke remembers when a stage was last told of.
+func (l *lines) spoke(name string) {
+	if l.last == nil {
+		l.last = map[string]time.Time{}
+	}
+	l.last[name] = time.Now()
 }
 
 // StageFinished says what became of it.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/trtship/trtship/internal/artifact"
@@ -133,25 +134,37 @@ func (a *app) printChecks(rep *report.Report, stage string) {
 				continue
 			}
 			_, id, _ := strings.Cut(c.ID, "/")
-			t.AppendRow([]any{s.Name, id, c.Subject.String(), c.Verdict, c.Got, c.Want})
+			got := c.Got
 			if !c.Verdict.Good() {
 				bad = append(bad, c)
+				got = brief(got) // it is told whole below
 			}
+			t.AppendRow([]any{s.Name, id, c.Subject.String(), c.Verdict, got, c.Want})
 		}
-		if s.Reason != "" {
+		if s.Reason != "" && !slices.ContainsFunc(s.Checks, func(c report.Check) bool { return !c.Verdict.Good() && c.Summary() == s.Reason }) {
 			t.AppendRow([]any{s.Name, "", "", s.Verdict, s.Reason, ""})
 		}
 	}
 	a.printTable(t)
 	for _, c := range bad {
 		a.say("%s: %s", c.Verdict, c.Summary())
-		if c.Detail != "" {
-			a.say("  %s", strings.ReplaceAll(c.Detail, "\n", "\n  "))
+		detail := strings.TrimPrefix(c.Detail+"\n", c.Summary()+"\n") // the summary may be its first line
+		if detail = strings.TrimSuffix(detail, "\n"); detail != "" {
+			a.say("  %s", strings.ReplaceAll(detail, "\n", "\n  "))
 		}
 		if c.Hint != "" {
 			a.say("  hint: %s", c.Hint)
 		}
 	}
+}
+
+// brief is the beginning of a text that is too long for a column.
+func brief(text string) string {
+	const most = 60
+	if r := []rune(text); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return text
 }
 
 // copyOut writes the artifact of a kind and label to dest. main is the file

@@ -42,16 +42,27 @@ func (t *timeoutError) Error() string {
 
 func (t *timeoutError) Unwrap() error { return context.DeadlineExceeded }
 
-func (c *Crash) Error() string {
+func (c *Crash) Error() string { return c.what() + c.Reason() }
+
+// what names the call.
+func (c *Crash) what() string {
 	what := c.Method
 	if c.Subject != "" {
 		what += " of " + c.Subject
 	}
-	return fmt.Sprintf("python worker: %s: %s", what, c.Reason())
+	return "python worker: " + what + ": "
 }
 
-// Reason says in one line how the child ended.
+// Reason says in one line how the child ended, with its last words.
 func (c *Crash) Reason() string {
+	if p, ok := errors.AsType[*proc.Error](c.Err); ok && !p.Killed {
+		return c.end() + lastLine(c.Tail)
+	}
+	return c.end()
+}
+
+// end says how the child ended, without its last words.
+func (c *Crash) end() string {
 	p, ok := errors.AsType[*proc.Error](c.Err)
 	switch {
 	case !ok:
@@ -59,9 +70,9 @@ func (c *Crash) Reason() string {
 	case p.Killed:
 		return fmt.Sprintf("ended: %v", p.Cause)
 	case p.Signal != 0:
-		return fmt.Sprintf("python crashed (%s)%s", proc.SignalName(p.Signal), lastLine(c.Tail))
+		return fmt.Sprintf("python crashed (%s)", proc.SignalName(p.Signal))
 	default:
-		return fmt.Sprintf("python ended with exit status %d%s", p.Exit, lastLine(c.Tail))
+		return fmt.Sprintf("python ended with exit status %d", p.Exit)
 	}
 }
 
@@ -128,7 +139,7 @@ func BrokenCheck(id string, err error) (c report.Check, ok bool) {
 	}
 	c = report.Check{
 		ID: id, Verdict: report.Broken, Want: "an answer from the Python child",
-		Got: crash.Reason(), Detail: crash.Error(), Hint: crash.hint(),
+		Got: crash.Reason(), Detail: crash.what() + crash.end(), Hint: crash.hint(),
 	}
 	if t := strings.TrimSpace(crash.Tail); t != "" {
 		c.Detail += "\n" + t
