@@ -76,7 +76,7 @@ func (a *app) swap(ctx context.Context, path string, f servedFlags, version int6
 	}
 	if !res.Swapped {
 		return failure.New(failure.Triton, "version %s of %s does not hold: %s", res.To, res.Model, badChecks(res.Checks)).
-			WithHint("version %s is served as before", res.From)
+			WithHint("version %s is served as before", strings.Join(res.From, ", "))
 	}
 	if !a.json {
 		a.print("version %s of %s is served in place of %s: %s held\n", res.To, res.Model, strings.Join(res.From, ", "), report.Count(len(res.Checks), "check"))

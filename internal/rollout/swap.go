@@ -159,7 +159,9 @@ func (s *swap) tryOut(ctx context.Context) (good bool, err error) {
 		if uerr := s.o.Client.Unload(quiet, name); uerr != nil && err == nil && !isAbsent(uerr) {
 			err = uerr
 		}
-		s.gone(quiet, name)
+		if !s.gone(quiet, name) {
+			s.step("%s is still being unloaded after %s: a request that was sent to it has not ended in the server", name, s.o.Timeout)
+		}
 		if rerr := os.RemoveAll(dir); rerr != nil && err == nil {
 			err = failure.New(failure.Artifact, "swap: %w", rerr)
 		}
@@ -304,27 +306,29 @@ func (s *swap) ready(ctx context.Context, model, version string) error {
 	}
 }
 
-// gone waits until a model was unloaded, so that its files can go.
-func (s *swap) gone(ctx context.Context, model string) {
+// gone waits until a model was unloaded, so that its files can go, and reports
+// whether it was.
+func (s *swap) gone(ctx context.Context, model string) bool {
 	deadline := time.Now().Add(s.o.Timeout)
 	for time.Now().Before(deadline) {
 		index, err := s.o.Client.Index(ctx, false)
 		if err != nil {
-			return
+			return true // the server went away, and the model with it
 		}
 		busy := false
 		for _, m := range index {
 			busy = busy || m.GetName() == model && m.GetState() != "" && m.GetState() != "UNAVAILABLE"
 		}
 		if !busy {
-			return
+			return true
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+	return false
 }
 
 func isAbsent(err error) bool {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/trtship/trtship/internal/failure"
@@ -134,21 +135,21 @@ func mergedCheck(before, after statistics, crowd error) report.Check {
 	return c
 }
 
-// crowd sends feeds again and again until it is ended.
+// crowd sends feeds again and again until it is ended. A request that was sent
+// is always waited for: one that is cancelled may cost the server its life.
 type crowd struct {
-	cancel context.CancelFunc
-	group  sync.WaitGroup
-	mu     sync.Mutex
-	err    error
+	ended atomic.Bool
+	group sync.WaitGroup
+	mu    sync.Mutex
+	err   error
 }
 
 func startCrowd(ctx context.Context, model triton.Served, feeds [][]tensor.Named, seed int64) *crowd {
-	ctx, cancel := context.WithCancel(ctx)
-	c := &crowd{cancel: cancel}
+	c := &crowd{}
 	for i := range crowdSize {
 		random := rand.New(rand.NewPCG(uint64(seed), uint64(i)))
 		c.group.Go(func() {
-			for ctx.Err() == nil {
+			for ctx.Err() == nil && !c.ended.Load() {
 				if _, err := model.Infer(ctx, feeds[random.IntN(len(feeds))]); err != nil && ctx.Err() == nil {
 					c.fail(err)
 					return
@@ -169,7 +170,7 @@ func (c *crowd) fail(err error) {
 
 // end stops the crowd and returns the first error of a request.
 func (c *crowd) end() error {
-	c.cancel()
+	c.ended.Store(true)
 	c.group.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()

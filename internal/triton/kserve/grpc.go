@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -152,9 +153,15 @@ func (c *grpcClient) Infer(ctx context.Context, r Request) (Response, error) {
 	if err != nil {
 		return Response{}, failure.New(failure.Triton, "%s: %w", what, err)
 	}
-	ctx, cancel := withTimeout(ctx, c.o.Timeout)
+	if ctx.Err() != nil { // nothing was sent yet
+		return Response{}, unreachable(ctx, what, GRPC, c.o, ctx.Err())
+	}
+	call, cancel := settled(ctx, c.o.Timeout)
 	defer cancel()
-	reply, err := c.api.ModelInfer(ctx, m)
+	reply, err := c.api.ModelInfer(call, m)
+	if ctx.Err() != nil { // whatever came meanwhile: the caller gave it up
+		return Response{}, unreachable(ctx, what, GRPC, c.o, ctx.Err())
+	}
 	if err != nil {
 		return Response{}, c.explain(ctx, what, err)
 	}
@@ -163,6 +170,32 @@ func (c *grpcClient) Infer(ctx context.Context, r Request) (Response, error) {
 		return out, failure.New(failure.Triton, "%s over grpc: read the server's reply: %w", what, err)
 	}
 	return out, answered(what, r, out)
+}
+
+// settling is how long a request that was sent may go on after its caller gave
+// it up.
+const settling = 5 * time.Second
+
+// settled is the context of an inference request. The end of ctx reaches the
+// server only when the reply does not come within settling: a Triton before
+// 24.12 that is told to cancel a request while it answers it may end with a
+// segmentation fault, or keep the model for ever in the state UNLOADING
+// (triton-inference-server/server issue 7368, mended by pull request 7840).
+func settled(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	whole, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	call, free := withTimeout(whole, timeout)
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-call.Done():
+		case <-time.After(settling):
+			cancel()
+		}
+	})
+	return call, func() {
+		stop()
+		free()
+		cancel()
+	}
 }
 
 // EncodeGRPC makes the message of an inference request; tensors travel raw.
