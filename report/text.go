@@ -34,7 +34,7 @@ func Text(v View, o TextOptions) string {
 
 func painter(color bool) func(Verdict, string) string {
 	if !color {
-		return func(_ Verdict, s string) string { return s }
+		return func(_ Verdict, s string) string { return oneLine(s) }
 	}
 	return func(v Verdict, s string) string {
 		c := text.Colors{text.FgRed}
@@ -46,7 +46,7 @@ func painter(color bool) func(Verdict, string) string {
 		case Inconclusive, Missing:
 			c = text.Colors{text.FgYellow}
 		}
-		return c.EscapeSeq() + s + text.Reset.EscapeSeq()
+		return c.EscapeSeq() + oneLine(s) + text.Reset.EscapeSeq()
 	}
 }
 
@@ -127,7 +127,7 @@ func (v View) textDeltas(o TextOptions) string {
 	t := newTable(o, "Against the baseline", table.Row{"row", "metric", "baseline", "now", "change", ""})
 	for i := range v.Gate.Deltas {
 		d := &v.Gate.Deltas[i]
-		t.AppendRow(table.Row{oneLine(d.Row), oneLine(d.Metric), formatQuantity(d.Base, d.Unit), formatQuantity(d.Head, d.Unit), formatChange(d), string(d.Change)})
+		t.AppendRow(table.Row{oneLine(d.Row), oneLine(d.Metric), formatQuantity(d.Base, oneLine(d.Unit)), formatQuantity(d.Head, oneLine(d.Unit)), oneLine(formatChange(d)), oneLine(string(d.Change))})
 	}
 	return t.Render() + "\n\n"
 }
