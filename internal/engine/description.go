@@ -172,7 +172,7 @@ func (d *Description) LoadsOn(m Machine) error {
 	if m.ComputeCapability == "" || m.ComputeCapability == d.ComputeCapability {
 		return nil
 	}
-	if d.HardwareCompat == "ampere_plus" && m.ComputeCapability >= "8.0" {
+	if d.HardwareCompat == "ampere_plus" && !before(m.ComputeCapability, "8.0") {
 		return nil
 	}
 	return failure.New(failure.Build, "this plan was built on %s (compute capability %s) and this machine has %s (%s)",

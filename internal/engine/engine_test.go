@@ -89,6 +89,7 @@ func TestAPlanIsRefusedElsewhereInWordsOfReleasesAndGPUs(t *testing.T) {
 		"another GPU":                {Machine{"10.6.0", "NVIDIA L4", "8.9"}, nil, "built on NVIDIA H200 (compute capability 9.0) and this machine has NVIDIA L4 (8.9)"},
 		"a version-compatible plan":  {Machine{"10.15.1", "", ""}, func(d *Description) { d.VersionCompatible = true }, ""},
 		"a plan for Ampere and on":   {Machine{"10.6.0", "NVIDIA L4", "8.9"}, func(d *Description) { d.HardwareCompat = "ampere_plus" }, ""},
+		"such a plan on Blackwell":   {Machine{"10.6.0", "NVIDIA B200", "10.0"}, func(d *Description) { d.HardwareCompat = "ampere_plus" }, ""},
 		"such a plan on Turing":      {Machine{"10.6.0", "Tesla T4", "7.5"}, func(d *Description) { d.HardwareCompat = "ampere_plus" }, "Tesla T4 (7.5)"},
 	}
 	for name, tt := range tests {
