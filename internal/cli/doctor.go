@@ -64,8 +64,10 @@ func newDoctorCmd(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine can run, and why not",
-		Long: `doctor looks for the tools that the stages need and says where they are, or the real cause
-why they cannot be used. With --require it exits with 3 unless what is named is usable.`,
+		Long: `doctor tries the tools that the stages need and says where they are, or the real cause why
+they cannot be used: it imports the Python packages, asks NVML and CUDA for the GPUs, and starts
+TensorRT on the first one, each in a child that may die or hang. With --require it exits with 3
+unless what is named is usable.`,
 		GroupID: "setup",
 		Args:    positional(0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
