@@ -182,7 +182,11 @@ func (s *Stage) one(precision string, child Child, in stage.Inputs, out stage.Ou
 		if ours != nil {
 			return nil, s.onDriver(ours)
 		}
-		return append([]report.Check{supported(err, subject)}, failed...), nil
+		c := supported(err, subject)
+		if c.Verdict != report.Pass {
+			return append(failed, c), nil // the cause first
+		}
+		return append([]report.Check{c}, failed...), nil
 	}
 	d.Driver = s.tools.Driver()
 	if err := d.Write(filepath.Join(dir, engine.DescriptionFile)); err != nil {

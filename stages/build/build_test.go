@@ -189,8 +189,8 @@ func TestABuildThatDiesIsBrokenAndTheNextPrecisionGetsAFreshChild(t *testing.T) 
 	if *started != 2 || !first.Closed || !second.Closed {
 		t.Errorf("%d children were started, closed %v and %v", *started, first.Closed, second.Closed)
 	}
-	if report.Of(checks) != report.Broken || !strings.Contains(checks[1].Detail, "last words") {
-		t.Errorf("got %s %q, want broken with the last words", verdicts(checks), checks[1].Detail)
+	if report.Of(checks) != report.Broken || !strings.Contains(checks[0].Detail, "last words") {
+		t.Errorf("got %s %q, want broken with the last words", verdicts(checks), checks[0].Detail)
 	}
 	if len(out.Published) != 1 || out.Published[0].Label != "fp16" {
 		t.Errorf("published %v, want the fp16 engine alone", out.Published)

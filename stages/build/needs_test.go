@@ -32,11 +32,11 @@ func TestTheOperatorsAreSupportedOnlyIfTheParserAnswered(t *testing.T) {
 		err  error
 		want string
 	}{
-		"the child died before":          {crash(), "fp32 operators-supported broken\nfp32 engine-built broken\n"},
+		"the child died before":          {crash(), "fp32 engine-built broken\nfp32 operators-supported broken\n"},
 		"the child died behind":          {crash(engine.Parsed), "fp32 operators-supported pass\nfp32 engine-built broken\n"},
-		"the build was refused before":   {refusal(), "fp32 operators-supported broken\nfp32 engine-built fail\n"},
+		"the build was refused before":   {refusal(), "fp32 engine-built fail\nfp32 operators-supported broken\n"},
 		"the build was refused behind":   {refusal(engine.Parsed), "fp32 operators-supported pass\nfp32 engine-built fail\n"},
-		"the parser refused, of no node": {failure.New(failure.Build, "the ONNX parser refused the graph").With("parser_errors", "[]"), "fp32 operators-supported broken\nfp32 engine-built fail\n"},
+		"the parser refused, of no node": {failure.New(failure.Build, "the ONNX parser refused the graph").With("parser_errors", "[]"), "fp32 engine-built fail\nfp32 operators-supported broken\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := newStage(settings("strong", "fp32"), &enginetest.Child{Fail: map[string]error{"trt.build": c.err}})
