@@ -60,7 +60,7 @@ func TestRepliesAreReadOneByOne(t *testing.T) {
 func FuzzReply(f *testing.F) {
 	for _, seed := range []string{
 		`{"id":1,"result":{}}` + "\n", `{"id":1,"error":{"code":4,"kind":"load","details":[{"label":"a","value":"b"}]}}` + "\n",
-		`{"id":9223372036854775807,"progress":{"done":1,"total":0,"label":""}}` + "\n", "\n", `{"id":1e3}`, "\xff\n", `{"id":1,"result":null}` + "\n",
+		`{"id":2,"reached":"parsed"}` + "\n", `{"id":3,"reached":""}` + "\n", `{"id":9223372036854775807,"progress":{"done":1,"total":0,"label":""}}` + "\n", "\n", `{"id":1e3}`, "\xff\n", `{"id":1,"result":null}` + "\n",
 	} {
 		f.Add([]byte(seed))
 	}
@@ -79,7 +79,7 @@ func FuzzReply(f *testing.F) {
 				continue // the next line stands for itself
 			}
 			answers := 0
-			for _, have := range []bool{got.Result != nil, got.Error != nil, got.Progress != nil} {
+			for _, have := range []bool{got.Result != nil, got.Error != nil, got.Progress != nil, got.Reached != ""} {
 				if have {
 					answers++
 				}
