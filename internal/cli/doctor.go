@@ -43,7 +43,7 @@ type diagnosis struct {
 }
 
 // required are the names that --require takes.
-var required = []string{"python", "torch", "onnx", "onnxscript", "onnxruntime", "tritonserver", "docker", "gpu", "tensorrt", "store"}
+var required = []string{"python", "torch", "onnx", "onnxscript", "onnxruntime", "tritonserver", "docker", "gpu", "tensorrt", "tensorrt-builder", "store"}
 
 // parts of the pipeline and what each needs.
 var parts = []struct {
@@ -56,7 +56,8 @@ var parts = []struct {
 	{"package", nil},
 	{"serve, served, validate triton, benchmark triton", []string{"tritonserver"}},
 	{"serve in a container (triton.image)", []string{"docker"}},
-	{"build, validate_engine, benchmark engine", []string{"gpu", "tensorrt"}},
+	{"build", []string{"gpu", "tensorrt", "tensorrt-builder"}},
+	{"validate_engine, benchmark engine", []string{"gpu", "tensorrt"}},
 }
 
 func newDoctorCmd(a *app) *cobra.Command {
@@ -142,12 +143,16 @@ func (a *app) diagnose(ctx context.Context) diagnosis {
 		names = append(names, g.String())
 		driver = g.Driver
 	}
-	add("gpu", driver, strings.Join(names, "; "), noGPU)
+	add("gpu", driver, strings.Join(names, "\n"), noGPU)
 	trt, err := m.tensorrtFor(ctx, gpus...)
 	if err == nil && noGPU == nil {
 		err = m.startTensorRT(ctx)
 	}
 	add("tensorrt", trt, "", err)
+	if err == nil {
+		err = m.trt.Builds()
+	}
+	add("tensorrt-builder", trt, "", err)
 	add("store", "", a.storeDir(), writable(a.storeDir()))
 	d.Parts = readyParts(d.Findings)
 	return d

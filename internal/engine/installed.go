@@ -21,6 +21,8 @@ type Installed struct {
 	ComputeCapability string `json:"compute_capability"`
 	CUDA              int    `json:"cuda"`
 	Driver            string `json:"driver"`
+	// Builder is why the libraries of kernels that a build needs are not found.
+	Builder string `json:"builder"`
 }
 
 // AskInstalled imports TensorRT in the child. What cannot be used is an error with
@@ -68,6 +70,16 @@ func (i Installed) Takes(driver, cuda, computeCapability string) error {
 			WithHint("update the driver to %s or newer, or install the TensorRT of an older CUDA (tensorrt-cu%d)", i.Driver, i.CUDA-1)
 	}
 	return nil
+}
+
+// Builds returns nil if engines can be built with it, as far as files tell; one that
+// cannot build may still run engines.
+func (i Installed) Builds() error {
+	if i.Builder == "" {
+		return nil
+	}
+	return failure.New(failure.Missing, "TensorRT %s runs engines but cannot build them: %s", i.Version, i.Builder).
+		WithHint("install the builder's libraries of the same release (package libnvinfer-dev or the wheel tensorrt-cu%d-libs), or build on another machine", max(i.CUDA, 12))
 }
 
 // before compares dotted numbers; what is not known or is none is not before.

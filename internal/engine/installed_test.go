@@ -63,6 +63,19 @@ func TestWhatAReleaseDoesNotTakeIsNamed(t *testing.T) {
 	}
 }
 
+func TestAReleaseWithoutTheBuildersLibrariesRunsEnginesOnly(t *testing.T) {
+	i, err := AskInstalled(answers{"trt.installed": `{"version": "10.6.0", "oldest": "8.6", "readable": true, "known": true, "builder": "libnvinfer_builder_resource is not beside /x/libnvinfer.so.10"}`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := i.Builds(); failure.CodeOf(err) != failure.Missing || !strings.Contains(err.Error(), "cannot build them: libnvinfer_builder_resource") {
+		t.Error(err)
+	}
+	if err := (Installed{}).Builds(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestARuntimeThatDoesNotStartIsExit3WithItsReason(t *testing.T) {
 	err := StartRuntime(answers{"trt.start": `{"version": "10.6.0", "refused": "CUDA initialization failure with error: 35"}`})
 	if failure.CodeOf(err) != failure.Missing || !strings.Contains(err.Error(), "error: 35") {

@@ -209,6 +209,9 @@ func TestAGPUThatDoesNotAnswerIsListedWithItsFault(t *testing.T) {
 		"lost": {func(d *mock.Device) {
 			d.GetNameFunc = func() (string, nvml.Return) { return "", nvml.ERROR_GPU_IS_LOST }
 		}, "name cannot be read", "fallen off the bus"},
+		"lost in between": {func(d *mock.Device) {
+			d.GetUUIDFunc = func() (string, nvml.Return) { return "", nvml.ERROR_GPU_IS_LOST }
+		}, "UUID cannot be read", "fallen off the bus"},
 		"full": {func(d *mock.Device) {
 			d.GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) {
 				return nvml.Memory{Total: 40 << 30, Used: 40<<30 - 1<<20}, nvml.SUCCESS

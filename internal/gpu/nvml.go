@@ -79,7 +79,12 @@ func (n *NVML) device(d *Device, handle nvml.Device) {
 		d.Fault = fault("its name", ret)
 		return
 	}
-	if uuid, ret := handle.GetUUID(); ret == nvml.SUCCESS && uuid != "" {
+	uuid, ret := handle.GetUUID()
+	switch {
+	case ret == nvml.ERROR_GPU_IS_LOST:
+		d.Fault = fault("its UUID", ret)
+		return
+	case ret == nvml.SUCCESS && uuid != "":
 		d.UUID = uuid
 	}
 	major, minor, ret := handle.GetCudaComputeCapability()

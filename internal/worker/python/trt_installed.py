@@ -1,7 +1,10 @@
 """Which TensorRT an interpreter has, whether it can be imported, and what it asks of driver and GPU."""
+import ctypes
+import glob
 import importlib
 import importlib.metadata
 import importlib.util
+import os
 import re
 import sys
 
@@ -56,6 +59,25 @@ def cuda_major(version):
     return majors.pop() if len(majors) == 1 else 0
 
 
+def builder_resource(version):
+    """Why the builder would not find its kernels, which lie in libraries of their own; '' if it would.
+
+    Images that only run engines leave them out: they are larger than the rest.
+    """
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as f:
+        loaded = {line.split(None, 5)[5].strip() for line in f if "/libnvinfer.so" in line}
+    if not loaded:
+        return ""  # it is linked in another way, and nothing is known
+    folders = [os.path.dirname(path) for path in sorted(loaded)] + os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    if any(glob.glob(os.path.join(glob.escape(f), "libnvinfer_builder_resource*")) for f in folders if f):
+        return ""
+    try:
+        ctypes.CDLL("libnvinfer_builder_resource.so." + ".".join(version.split(".")[:3]))
+        return ""
+    except OSError:
+        return f"libnvinfer_builder_resource is not beside {sorted(loaded)[0]}"
+
+
 def start(params, emit):
     """Starts the runtime on the GPU that this process sees; `refused` says why it does not."""
     trt = load()
@@ -81,4 +103,5 @@ def installed(params, emit):
     cuda = cuda_major(version)
     return {
         **out, "known": True, "readable": True, "compute_capability": dotted(least[-1]), "cuda": cuda, "driver": DRIVER.get(cuda, ""),
+        "builder": builder_resource(version),
     }
