@@ -15,6 +15,8 @@ func newConfigCmd(a *app) *cobra.Command {
 		&cobra.Command{
 			Use:   "validate CONFIG...",
 			Short: "Check configurations; every mistake is listed with its line",
+			Long:  `config validate lists every mistake with its line, and every file that is named and cannot be read.
+Nothing is run.`,
 			Args:  positional(1, -1),
 			RunE:  func(_ *cobra.Command, args []string) error { return a.configValidate(args) },
 		},
@@ -53,7 +55,10 @@ func (a *app) configValidate(files []string) error {
 	var errs []error
 	out := []validated{}
 	for _, f := range files {
-		_, err := a.loadConfig(f)
+		cfg, err := a.loadConfig(f)
+		if err == nil {
+			err = cfg.CheckFiles(nil)
+		}
 		out = append(out, validated{File: f, Valid: err == nil, Problems: problemsOf(f, err)})
 		switch {
 		case err != nil:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -98,6 +99,7 @@ func (s *session) options(ctx context.Context) (pipeline.Options, error) {
 	o := pipeline.Options{
 		Stages: stages.All(s.cfg, s.tools(ctx)), Store: s.store, Project: project, BaseDir: s.cfg.Dir, Config: snapshot,
 		Report: s.report(ctx, snapshot), Probes: map[stage.Need]func(context.Context) error{}, Machine: s.hardware, Render: render,
+		CheckSources: s.checkSources,
 	}
 	if o.Materials, err = lockMaterials(); err != nil {
 		return pipeline.Options{}, err
@@ -106,6 +108,15 @@ func (s *session) options(ctx context.Context) (pipeline.Options, error) {
 		o.Probes[need] = func(ctx context.Context) error { return s.machine.Has(ctx, s.cfg, need) }
 	}
 	return o, nil
+}
+
+// checkSources looks whether the files that stages read, as the configuration
+// names them, are there.
+func (s *session) checkSources(stages, sources []string) error {
+	loads := s.cfg.Model.Factory != "" && (slices.Contains(stages, "inspect") || slices.Contains(stages, "export"))
+	return s.cfg.CheckFiles(func(key, path string) bool {
+		return slices.Contains(sources, path) || loads && strings.HasPrefix(key, "model.python_path.")
+	})
 }
 
 // lockMaterials are the lock files of the Python environments that stages run in.

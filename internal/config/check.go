@@ -16,6 +16,7 @@ var (
 	modelNameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 	factoryForm   = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$`)
 	argumentForm  = regexp.MustCompile(`^[A-Za-z_]\w*(\.(\d+|[^.\s]+))*$|^\d+(\.(\d+|[^.\s]+))*$`)
+	deviceForm    = regexp.MustCompile(`^(\d{1,4}|GPU-[0-9A-Za-z-]+|MIG-[0-9A-Za-z/-]+)$`)
 	gpusForm      = regexp.MustCompile(`^(all|none|[A-Za-z0-9-]+(,[A-Za-z0-9-]+)*)$`)
 	nodeForm      = &yaml.Node{Line: 1, Column: 1}
 )
@@ -34,6 +35,18 @@ func (d *decoder) check(c *Config) {
 	d.checkBenchmark(c)
 	d.checkTriton(c)
 	d.checkGate(c)
+	d.checkEmptyPaths(c)
+}
+
+// checkEmptyPaths refuses empty elements of lists and maps of paths. A single
+// path that is empty is one that is not set.
+func (d *decoder) checkEmptyPaths(c *Config) {
+	c.inputPaths(func(in inputPath) string {
+		if in.path == "" && in.element && d.known(in.key) {
+			d.wrong(in.key, "is empty; name a file, or leave it out")
+		}
+		return in.path
+	})
 }
 
 // wrong reports a problem at the key path, or at the nearest key above it that
@@ -525,6 +538,9 @@ func (d *decoder) checkPrecisions(c *Config) {
 	if len(c.TensorRT.Precisions) == 0 && d.known("tensorrt.precisions") {
 		d.wrong("tensorrt.precisions", "is empty; name at least one of fp32, fp16, bf16, int8")
 	}
+	if d.known("tensorrt.device") && !deviceForm.MatchString(c.TensorRT.Device) {
+		d.wrong("tensorrt.device", "%q is no GPU; give its index, such as 0, or its UUID: GPU-... or MIG-...", c.TensorRT.Device)
+	}
 	if c.TensorRT.StripWeights && c.TensorRT.VersionCompatible {
 		d.wrong("tensorrt.strip_weights", "and tensorrt.version_compatible exclude each other in TensorRT")
 	}
@@ -683,8 +699,8 @@ func (d *decoder) checkVersionPolicy(p map[string]any) {
 		fields, _ := body.(map[string]any)
 		switch kind {
 		case "latest":
-			if n, ok := asInt(fields["num_versions"]); !ok || n < 1 || len(fields) != 1 {
-				d.wrong(at+".latest", "want {num_versions: n} with n of at least 1")
+			if n, ok := asInt(fields["num_versions"]); !ok || n < 1 || n > maxDim || len(fields) != 1 {
+				d.wrong(at+".latest", "want {num_versions: n} with n from 1 to %d", maxDim)
 			}
 		case "all":
 			if len(fields) != 0 {

@@ -35,7 +35,7 @@ func TestWhatContradictsItselfIsRefused(t *testing.T) {
 		"opt above max":                            {[]string{"tensorrt.profiles.0.inputs.ids.max=[3, 128]", "tensorrt.profiles.0.inputs.mask.max=[3, 128]"}, "dimension 0: opt 4 is above max 3"},
 		"another rank":                             {[]string{"tensorrt.profiles.0.inputs.ids.min=[1]"}, "has 1 dimensions, but ids has 2: [batch, seq]"},
 		"a missing end":                            {[]string{"tensorrt.profiles.0.inputs.ids={min: [1, 8], opt: [4, 64]}"}, "ids.max: is missing"},
-		"a size of zero":                           {[]string{"tensorrt.profiles.0.inputs.ids.min=[0, 8]"}, "0 is below 1"},
+		"a size of zero":                           {[]string{"tensorrt.profiles.0.inputs.ids.min=[0, 8]"}, "0 is not between 1 and 2147483647"},
 		"one symbol with two sizes":                {[]string{"tensorrt.profiles.0.inputs.mask.max=[16, 256]"}, "dimension 1 (seq) is 256, but seq is 128 for ids"},
 		"a fixed input of another size":            {[]string{"model.inputs.2.shape=[1]", "tensorrt.profiles.0.inputs.scale={min: [1], opt: [1], max: [2]}"}, "dimension 0 is 2, but scale is fixed to 1 there"},
 		"a benchmark batch outside":                {[]string{"benchmark.batch_sizes=[1, 32]"}, "batch 32 is outside of the profile, which allows 1 to 16"},

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -225,15 +226,25 @@ func (d *decoder) list(v reflect.Value, n *yaml.Node, path string, m *member) {
 		at := join(path, strconv.Itoa(i))
 		d.note(at, c, c)
 		d.value(e, c, at, m)
-		if m != nil && m.enum() != nil && c.Kind == yaml.ScalarNode {
-			if seen[c.Value] {
-				d.bad(c, at, "%s is listed twice", c.Value)
+		if m != nil && m.unique() && isPlain(e) {
+			value := fmt.Sprint(e.Interface()) // 16 and 0x10 are one number
+			if seen[value] {
+				d.bad(c, at, "%s is listed twice", clip(value))
 			}
-			seen[c.Value] = true
+			seen[value] = true
 		}
 		out = reflect.Append(out, e)
 	}
 	v.Set(out)
+}
+
+// isPlain reports whether a value is text or a number.
+func isPlain(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.String, reflect.Int, reflect.Int64, reflect.Float64:
+		return true
+	}
+	return false
 }
 
 func (d *decoder) mapping(v reflect.Value, n *yaml.Node, path string, m *member) {
@@ -337,13 +348,19 @@ func (d *decoder) bounds(f float64, n *yaml.Node, path string, m *member) {
 	lo, hi := m.bound("min"), m.bound("max")
 	switch {
 	case lo != nil && hi != nil && (f < *lo || f > *hi):
-		d.bad(n, path, "%s is not between %g and %g", n.Value, *lo, *hi)
+		d.bad(n, path, "%s is not between %s and %s", clip(n.Value), plainNumber(*lo), plainNumber(*hi))
 	case lo != nil && f < *lo:
-		d.bad(n, path, "%s is below %g", n.Value, *lo)
+		d.bad(n, path, "%s is below %s", clip(n.Value), plainNumber(*lo))
 	case hi != nil && f > *hi:
-		d.bad(n, path, "%s is above %g", n.Value, *hi)
+		d.bad(n, path, "%s is above %s", clip(n.Value), plainNumber(*hi))
 	}
 }
+
+// plainNumber writes a bound as people do: 2147483647, not 2.147483647e+09.
+func plainNumber(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
+
+// maxDim is the largest size of a dimension, as in TensorRT.
+const maxDim = math.MaxInt32
 
 var symbolForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
@@ -355,8 +372,16 @@ func (d *decoder) dim(v reflect.Value, n *yaml.Node, path string) {
 	switch n.ShortTag() {
 	case "!!int":
 		i, err := strconv.ParseInt(n.Value, 0, 64)
+		if errors.Is(err, strconv.ErrRange) && !strings.HasPrefix(n.Value, "-") {
+			d.bad(n, path, "size %s is above %d", clip(n.Value), maxDim)
+			return
+		}
 		if err != nil || i < 1 {
 			d.bad(n, path, "size %s is below 1; a dynamic dimension is a name, such as batch", n.Value)
+			return
+		}
+		if i > maxDim {
+			d.bad(n, path, "size %s is above %d", clip(n.Value), maxDim)
 			return
 		}
 		v.Set(reflect.ValueOf(Dim{Size: i}))

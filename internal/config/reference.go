@@ -42,11 +42,14 @@ func (f Field) limits() string {
 	}
 	switch {
 	case f.Min != nil && f.Max != nil:
-		parts = append(parts, fmt.Sprintf("%g to %g.", *f.Min, *f.Max))
+		parts = append(parts, fmt.Sprintf("%s to %s.", plainNumber(*f.Min), plainNumber(*f.Max)))
 	case f.Min != nil:
-		parts = append(parts, fmt.Sprintf("At least %g.", *f.Min))
+		parts = append(parts, fmt.Sprintf("At least %s.", plainNumber(*f.Min)))
 	case f.Max != nil:
-		parts = append(parts, fmt.Sprintf("At most %g.", *f.Max))
+		parts = append(parts, fmt.Sprintf("At most %s.", plainNumber(*f.Max)))
+	}
+	if f.Unique {
+		parts = append(parts, "No value twice.")
 	}
 	if f.Unit != "" {
 		parts = append(parts, "Unit: "+f.Unit+".")

@@ -30,7 +30,7 @@ func schemaOf(t reflect.Type, m *member) map[string]any {
 	switch t {
 	case dimType:
 		return map[string]any{"oneOf": []any{
-			map[string]any{"type": "integer", "minimum": 1},
+			map[string]any{"type": "integer", "minimum": 1, "maximum": maxDim},
 			map[string]any{"type": "string", "pattern": symbolForm.String()},
 		}}
 	case scalarType:
@@ -57,7 +57,11 @@ func schemaOf(t reflect.Type, m *member) map[string]any {
 		}
 		return map[string]any{"type": []string{"object", "null"}, "additionalProperties": false, "properties": properties}
 	case reflect.Slice:
-		return map[string]any{"type": []string{"array", "null"}, "items": schemaOf(t.Elem(), m)}
+		s := map[string]any{"type": []string{"array", "null"}, "items": schemaOf(t.Elem(), m)}
+		if elem, _ := innermost(t); m != nil && m.unique() && t.Elem() == elem {
+			s["uniqueItems"] = true
+		}
+		return s
 	case reflect.Map:
 		s := map[string]any{"type": []string{"object", "null"}, "additionalProperties": schemaOf(t.Elem(), m)}
 		if m != nil && m.keys() != nil {

@@ -19,6 +19,7 @@ type Field struct {
 	Keys    []string // allowed keys of a map; nil means any
 	Unit    string
 	Input   bool     // an input path, relative to the file
+	Unique  bool     // a list without repetition
 	Min     *float64 // smallest value of a number or of a list's numbers
 	Max     *float64
 	Section bool // has fields of its own
@@ -79,6 +80,9 @@ func (m member) keys() []string {
 	return splitTag(m.tag.Get("keys"))
 }
 
+// unique reports whether a list holds every value once.
+func (m member) unique() bool { return m.tag.Get("unique") != "" || m.enum() != nil }
+
 func splitTag(s string) []string {
 	if s == "" {
 		return nil
@@ -107,7 +111,7 @@ func (m member) field(prefix string, depth int) Field {
 	return Field{
 		Path: path, Key: m.key, Type: typeName(m.typ), Desc: m.tag.Get("desc"), Default: m.tag.Get("default"),
 		Enum: m.enum(), Keys: m.keys(), Unit: m.tag.Get("unit"), Input: m.tag.Get("path") == "input",
-		Min: m.bound("min"), Max: m.bound("max"), Depth: depth,
+		Min: m.bound("min"), Max: m.bound("max"), Unique: m.tag.Get("unique") != "", Depth: depth,
 	}
 }
 

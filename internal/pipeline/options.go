@@ -61,6 +61,10 @@ type Options struct {
 	// it before the first stage.
 	DiskBytes int64
 
+	// CheckSources says which sources of the stages that are asked for cannot be
+	// read, before the first stage starts. It may be nil.
+	CheckSources func(stages, sources []string) error
+
 	Observer Observer         // nil observes nothing
 	Now      func() time.Time // nil is time.Now
 	// Render writes the renderings of the finished report into the run's

@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -278,5 +279,48 @@ func TestAFullDiskIsNamedBeforeTheFirstStage(t *testing.T) {
 	_, err := p.run(o)
 	if failure.CodeOf(err) != failure.Artifact || c.runs() != "00000" {
 		t.Errorf("error %v, runs %s", err, c.runs())
+	}
+}
+
+func TestASourceThatIsNotThereIsNamedBeforeTheFirstStage(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*pipeline.Options)
+		asked  bool
+	}{
+		"of a stage that is asked for":         {func(*pipeline.Options) {}, true},
+		"also where missing things may be":     {func(o *pipeline.Options) { o.AllowMissing = true }, true},
+		"not of a stage behind --until":        {func(o *pipeline.Options) { o.Until = "validate" }, false},
+		"not of a stage that is turned off":    {func(o *pipeline.Options) { o.Stages[3].Off, o.Stages[4].Off = "off", "off" }, false},
+		"and its folder of code like any file": {func(*pipeline.Options) {}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newProject(t)
+			stages := newChain(p)
+			stages.optimize.Source = []string{p.path("nothing")}
+			if strings.Contains(name, "code") {
+				stages.optimize.Source = []string{stage.Code(p.path("nothing"))}
+			}
+			o := p.options(stages.list()...)
+			o.CheckSources = func(names, sources []string) error {
+				if slices.Contains(sources, p.path("nothing")) && slices.Contains(names, "optimize") {
+					return failure.New(failure.Artifact, "key: nothing is not there")
+				}
+				return nil
+			}
+			c.change(&o)
+			rep, err := p.run(o)
+			if !c.asked {
+				if err != nil || rep.ExitCode != 0 {
+					t.Errorf("%v, exit code %d", err, rep.ExitCode)
+				}
+				return
+			}
+			if failure.CodeOf(err) != failure.Artifact || rep.ExitCode != int(failure.Artifact) || stages.runs() != "00000" {
+				t.Errorf("error %v, exit code %d, runs %s", err, rep.ExitCode, stages.runs())
+			}
+			if r := stageOf(t, rep, "inspect").Reason; r != "not started: a file that is to be read is not there" {
+				t.Errorf("reason %q", r)
+			}
+		})
 	}
 }

@@ -94,3 +94,23 @@ func joinNeeds(needs []stage.Need, lacking map[stage.Need]error) string {
 	}
 	return strings.Join(names, ", ")
 }
+
+// checkSources asks whether the sources of what is to run can be read: that they
+// cannot is a mistake that no stage in front of theirs need run for.
+func checkSources(o Options, steps []*step) error {
+	if o.CheckSources == nil {
+		return nil
+	}
+	var stages, sources []string
+	for _, s := range steps {
+		if s.state != asked {
+			continue
+		}
+		stages = append(stages, s.spec.Name)
+		for _, source := range s.Sources() {
+			path, _ := stage.CutCode(source)
+			sources = append(sources, path)
+		}
+	}
+	return o.CheckSources(stages, sources)
+}

@@ -48,11 +48,10 @@ func run(ctx context.Context, o Options, target string, given Given) (*report.Re
 	}
 	o.Observer.RunStarted(r.id, r.dir.path)
 	r.lacking = probe(ctx, o, steps)
-	stop := error(nil)
-	if !o.AllowMissing {
-		stop = preflight(steps, r.lacking, target)
+	stop, why := checkSources(o, steps), "a file that is to be read is not there"
+	if stop == nil && !o.AllowMissing {
+		stop, why = preflight(steps, r.lacking, target), "other stages that were asked for cannot run here"
 	}
-	why := "other stages that were asked for cannot run here"
 	if stop == nil {
 		r.recallFirst(ctx)
 		if f := r.notInStore(); f != nil && !o.AllowMissing && ctx.Err() == nil {
