@@ -31,7 +31,8 @@ func newBenchmarkTritonCmd(a *app) *cobra.Command {
 		Short: "Measure a served model, with the server's own queue and compute times",
 		Long: `benchmark triton sends load to the server that serve started (or the one at --http and --grpc): closed
 loop for each pair of benchmark.batch_sizes and benchmark.concurrency, or open loop at --rate requests a
-second. It measures until windows agree. benchmark overhead sets the result against a direct measurement.`,
+second. The newest version that is loaded is meant, which is not always the newest of the repository.
+It measures until windows agree. benchmark overhead sets the result against a direct measurement.`,
 		Args: positional(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.benchmarkTriton(cmd.Context(), args[0], f) },
 	}
@@ -67,6 +68,9 @@ func (a *app) benchmarkTriton(ctx context.Context, path string, f loadFlags) err
 		return err
 	}
 	defer func() { _ = control.Close() }()
+	if model.version, err = model.ready(ctx, control, a.say); err != nil {
+		return err
+	}
 	loaded, err := control.ModelConfig(ctx, model.name, model.version)
 	if err != nil {
 		return err
@@ -77,7 +81,7 @@ func (a *app) benchmarkTriton(ctx context.Context, path string, f loadFlags) err
 	}
 	base := load.Options{
 		Protocol: protocol, Address: address, Control: control, Rate: f.rate, Distribution: load.Distribution(f.distribution),
-		Seed: s.cfg.Benchmark.Seed, Window: f.window,
+		Seed: s.cfg.Benchmark.Seed, Window: f.window, Requests: []kserve.Request{{Version: model.version}},
 		MaxWindows: max(3, int(time.Duration(s.cfg.Benchmark.MaxSeconds)*time.Second/max(f.window, time.Millisecond))),
 	}
 	measured, err := s.sweep(ctx, base, loaded, f)
@@ -92,7 +96,8 @@ func (a *app) benchmarkTriton(ctx context.Context, path string, f loadFlags) err
 	return a.finishBenchmark(&rep, measured, f.output)
 }
 
-// sweep measures every pair, with the user's requests or random ones.
+// sweep measures every pair, with the user's requests or random ones, of the
+// version of the one request that base has.
 func (s *session) sweep(ctx context.Context, base load.Options, loaded *tritonpb.ModelConfig, f loadFlags) (report.Benchmark, error) {
 	precision := f.precision
 	if precision == "" {
@@ -113,6 +118,9 @@ func (s *session) sweep(ctx context.Context, base load.Options, loaded *tritonpb
 		requests, err := load.ReadInputData(f.inputData, loaded, b)
 		if err != nil {
 			return out, err
+		}
+		for i := range requests {
+			requests[i].Version = base.Requests[0].Version
 		}
 		for _, c := range concurrency {
 			o := base

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,7 +27,7 @@ type servedFlags struct {
 // addServed adds the flags that say which server and model are meant.
 func (f *servedFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.precision, "precision", "", "`precision` whose tolerances hold (that of triton.precision by default)")
-	c.Flags().StringVarP(&f.repository, "repository", "r", "", "model repository that is served (`folder`); its newest version is meant")
+	c.Flags().StringVarP(&f.repository, "repository", "r", "", "model repository that is served (`folder`; that of serve by default)")
 	c.Flags().StringVar(&f.httpAddress, "http", "", "`host:port` of a server that serve did not start")
 	c.Flags().StringVar(&f.grpcAddress, "grpc", "", "`host:port` of its gRPC endpoint")
 }
@@ -37,8 +38,9 @@ func newValidateTritonCmd(a *app) *cobra.Command {
 		Use:   "triton CONFIG",
 		Short: "Compare a served model with the reference, over HTTP and gRPC, alone and under load",
 		Long: `validate triton asks the server that serve started (or the one at --http and --grpc) at every point,
-alone and under concurrent requests of mixed sizes, and compares with the reference. What does
-not hold is exit 10.`,
+alone and under concurrent requests of mixed sizes, and compares with the reference: the newest
+version that is loaded, which is not always the newest of the repository. What does not hold is exit
+10, outputs outside of their tolerance exit 6.`,
 		Args: positional(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.validateTriton(cmd.Context(), args[0], f) },
 	}
@@ -51,10 +53,12 @@ not hold is exit 10.`,
 type served struct {
 	name, version string
 	http, grpc    string
-	server        string // for people
+	server        string  // for people
+	onDisk        []int64 // versions of the repository, if it is known
 }
 
-// findServed finds the server and the version of the configuration's model.
+// findServed finds the server of the configuration's model, and what the
+// repository has of it.
 func (s *session) findServed(ctx context.Context, f servedFlags) (served, error) {
 	out := served{name: servedName(s.cfg), http: f.httpAddress, grpc: f.grpcAddress, server: "Triton"}
 	if out.http == "" && out.grpc == "" {
@@ -76,7 +80,7 @@ func (s *session) findServed(ctx context.Context, f servedFlags) (served, error)
 		if err != nil {
 			return out, err
 		}
-		out.version = model.Newest()
+		out.onDisk = model.Versions
 	}
 	c, err := out.dial(out.protocols(s.cfg.Triton.Protocols)[0])
 	if err != nil {
@@ -87,6 +91,39 @@ func (s *session) findServed(ctx context.Context, f servedFlags) (served, error)
 		out.server = "Triton " + m.GetVersion()
 	}
 	return out, nil
+}
+
+// ready is the newest version that the server answers with: one of the
+// repository, if that is known. What lies there and is not loaded, as after
+// package and before swap, is said.
+func (o served) ready(ctx context.Context, c kserve.Client, say func(string, ...any)) (string, error) {
+	index, err := c.Index(ctx, true)
+	if err != nil {
+		return "", tritonError(err)
+	}
+	var all []string
+	newest := int64(0)
+	for _, m := range index {
+		v, err := strconv.ParseInt(m.GetVersion(), 10, 64)
+		if m.GetName() != o.name || m.GetState() != "READY" || err != nil {
+			continue
+		}
+		all = append(all, m.GetVersion())
+		if v > newest && (o.onDisk == nil || slices.Contains(o.onDisk, v)) {
+			newest = v
+		}
+	}
+	switch {
+	case len(all) == 0:
+		return "", failure.New(failure.Triton, "%s is not ready on the server", o.name).WithHint("`trtship models ls` shows what is; `trtship models load %s` loads it", o.name)
+	case newest == 0:
+		return "", failure.New(failure.Triton, "the server has version %s of %s, the repository has not", strings.Join(all, ", "), o.name).
+			WithHint("name the repository that the server reads with -r")
+	}
+	if n := len(o.onDisk); n > 0 && o.onDisk[n-1] > newest {
+		say("version %d of %s is in the repository, but not loaded: version %d is meant", o.onDisk[n-1], o.name, newest)
+	}
+	return strconv.FormatInt(newest, 10), nil
 }
 
 // protocols are those of the configuration that there is an address for.
@@ -170,6 +207,9 @@ func (s *step) compareServed(ctx context.Context, model served, ref *validation.
 		return nil, err
 	}
 	defer func() { _ = control.Close() }()
+	if model.version, err = model.ready(ctx, control, s.session.a.say); err != nil {
+		return nil, err
+	}
 	loaded, err := control.ModelConfig(ctx, model.name, model.version)
 	if err != nil {
 		return nil, err
