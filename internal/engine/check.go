@@ -48,7 +48,7 @@ func (c *checker) wrong(path, format string, args ...any) {
 }
 
 // failure is one error with every mistake.
-func (c *checker) failure(file string) error {
+func (c *checker) failure(file string) *failure.Error {
 	at := func(p jsonfile.Problem) string {
 		if p.Line == 0 {
 			return file

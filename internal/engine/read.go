@@ -150,7 +150,8 @@ func (d *Description) Unchecked() string {
 
 // Write writes d as indented JSON beside its plan, with the plan's digest.
 // planOrFile is the plan, the folder of both, or the engine.json that is to be
-// written. A description that ReadDescription would refuse is not written.
+// written. A description that ReadDescription would refuse is not written; that
+// is failure.Build.
 func (d *Description) Write(planOrFile string) error {
 	plan, path := places(planOrFile)
 	size, err := planSize(plan)
@@ -170,7 +171,9 @@ func (d *Description) Write(planOrFile string) error {
 	c.check()
 	c.plan(filepath.Base(plan), size)
 	if len(c.problems) > 0 {
-		return c.failure("the description of the new plan")
+		e := c.failure("the new plan")
+		e.Code = failure.Build
+		return e.WithHint("this release cannot describe what TensorRT built: give the model inputs and outputs of types and sizes that are known, or build with TensorRT 10")
 	}
 	return os.WriteFile(path, b, 0o644)
 }

@@ -271,7 +271,7 @@ func TestAnEmptyPlanIsNone(t *testing.T) {
 	if _, err := ReadDescription(plan); failure.CodeOf(err) != failure.Artifact || !strings.Contains(err.Error(), "model.plan, which it describes, is empty") {
 		t.Errorf("got %v", err)
 	}
-	if err := d.Write(plan); failure.CodeOf(err) != failure.Artifact {
+	if err := d.Write(plan); failure.CodeOf(err) != failure.Build {
 		t.Errorf("it was described: %v", err)
 	}
 }
@@ -284,7 +284,7 @@ func TestABuildDoesNotWriteWhatWouldBeRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.Tensors[1].DType = "DataType.FP4"
-	if err := d.Write(plan); failure.CodeOf(err) != failure.Artifact || !strings.Contains(err.Error(), "DataType.FP4") {
+	if err := d.Write(plan); failure.CodeOf(err) != failure.Build || !strings.Contains(err.Error(), "DataType.FP4") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := os.Stat(path); err == nil {

@@ -190,7 +190,8 @@ func (s *Stage) one(precision string, child Child, in stage.Inputs, out stage.Ou
 	}
 	d.Driver = s.tools.Driver()
 	if err := d.Write(filepath.Join(dir, engine.DescriptionFile)); err != nil {
-		return nil, err
+		failed, err := broken(checkBuilt, subject, err, started)
+		return append([]report.Check{supported(nil, subject)}, failed...), err
 	}
 	if _, err := out.Publish(artifact.Engine, precision, dir, map[string]string{
 		"tensorrt": d.TensorRT, "gpu": d.GPU, "precision": precision, "graph": parent.ID(),

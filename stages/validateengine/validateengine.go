@@ -134,7 +134,7 @@ func (s *Stage) one(ctx context.Context, e, reference artifact.Artifact, ref *va
 	}
 	loads := report.Check{
 		ID: checkLoads, Subject: subject, Verdict: report.Pass, Hardware: true,
-		Want: "TensorRT " + d.TensorRT + " on " + d.GPU, Got: fmt.Sprintf("loaded in %.1f ms", session.LoadMs),
+		Want: "TensorRT " + d.TensorRT + " on " + d.GPU, Got: fmt.Sprintf("loaded in %.1f ms", session.LoadMs), Detail: d.Unchecked(),
 		Metrics: map[string]report.Number{"load_ms": report.Number(session.LoadMs)},
 	}
 	outputs, err := out.Scratch("outputs-" + precision)
