@@ -89,6 +89,9 @@ unless what is named is usable.`,
 
 func (a *app) doctor(ctx context.Context, want []string) error {
 	d := a.diagnose(ctx)
+	if ctx.Err() != nil { // what was not answered for that reason is not missing
+		return context.Cause(ctx)
+	}
 	if a.json {
 		if err := a.printJSON(d); err != nil {
 			return err

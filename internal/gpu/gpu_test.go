@@ -255,6 +255,10 @@ func TestAGPUThatDoesNotAnswerIsListedWithItsFault(t *testing.T) {
 			if usable, err := working.Usable(nil); err != nil || len(usable) != 2 {
 				t.Errorf("%v, %v: one of two is enough", usable, err)
 			}
+			stopped := Survey{Devices: devices, CUDA: CUDA{Call: "cuInit", Status: 999, Name: "CUDA_ERROR_UNKNOWN 999"}}
+			if _, err := stopped.Usable(nil); !errors.As(err, &e) || !strings.Contains(e.Hint, "only the GPUs without a fault") {
+				t.Errorf("CUDA does not start: %v, want the hint to hide the one with the fault", err)
+			}
 			only := "0"
 			if _, err := working.Usable(&only); !errors.As(err, &e) || !strings.Contains(e.Message, tt.fault) || !strings.Contains(e.Hint, tt.hint) {
 				t.Errorf("alone: %v, want %q with the hint %q", err, tt.fault, tt.hint)

@@ -107,8 +107,13 @@ func allFaulty(devices []Device) error {
 }
 
 func withDevices(err error, devices []Device) error {
-	if e, ok := errors.AsType[*failure.Error](err); ok {
-		return e.With("devices of NVML", "%s", list(devices))
+	e, ok := errors.AsType[*failure.Error](err)
+	if !ok {
+		return err
 	}
-	return err
+	if slices.ContainsFunc(devices, func(d Device) bool { return d.Fault != nil }) {
+		// One GPU with a fault can keep CUDA from starting on all of them.
+		e.WithHint("%s; or show CUDA only the GPUs without a fault, with CUDA_VISIBLE_DEVICES", e.Hint)
+	}
+	return e.With("devices of NVML", "%s", list(devices))
 }
