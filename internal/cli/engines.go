@@ -94,8 +94,16 @@ func (s *step) giveEngine(ctx context.Context, p planArg) (artifact.Artifact, er
 		store.Source{Path: p.path, As: engine.PlanFile}, store.Source{Path: descriptionPath(p.path), As: engine.DescriptionFile})
 	if err == nil {
 		s.given[artifact.Engine] = append(s.given[artifact.Engine], a)
+		s.unchecked(p)
 	}
 	return a, err
+}
+
+// unchecked says what of a plan could not be held to its description.
+func (s *step) unchecked(p planArg) {
+	if text := p.description.Unchecked(); text != "" {
+		s.session.a.say("%s: %s", p.path, text)
+	}
 }
 
 func newValidateEngineCmd(a *app) *cobra.Command {
@@ -306,6 +314,9 @@ func (a *app) benchmarkAB(ctx context.Context, args []string, o engine.Alternati
 		return err
 	}
 	defer s.session.Close()
+	for _, p := range plans {
+		s.unchecked(p)
+	}
 	feeds, err := s.equalFeeds(plans, batch)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -50,9 +51,19 @@ tensorrt: {profiles: [{inputs: {x: {min: [1, 4], opt: [2, 4], max: [4, 4]}}}]}
 		contains(t, errs, description+":", "hint")
 		nothing(to)
 	}
+	// A description of an older release.
+	old := regexp.MustCompile(`(?m)^.*plan_digest.*\n`).ReplaceAllString(string(good), "")
+	if err := os.WriteFile(description, []byte(old), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, errs = b.run(0, "package", cfg, plan)
+	contains(t, errs, plan+": engine.json has no plan_digest")
 	if err := os.WriteFile(description, good, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, errs = b.run(0, "package", cfg, plan, "-o", output)
 	contains(t, errs, "wrote "+filepath.Join(output, "small", "1"))
+	if strings.Contains(errs, "plan_digest") {
+		t.Error(errs)
+	}
 }

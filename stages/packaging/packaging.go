@@ -152,10 +152,7 @@ func (s *Stage) Run(ctx context.Context, in stage.Inputs, out stage.Outputs) ([]
 		notes = append(notes, src.note)
 	}
 	precision := s.precision()
-	checks := []report.Check{{
-		ID: checkTensors, Subject: report.Subject{Precision: precision}, Verdict: report.Pass,
-		Got: signatureText(src.sig), Want: "the model's own inputs and outputs", Detail: strings.Join(notes, "\n"),
-	}}
+	checks := []report.Check{s.tensors(src, notes)}
 	back, err := readBack(content)
 	if err != nil {
 		return checks, err
@@ -169,6 +166,50 @@ func (s *Stage) Run(ctx context.Context, in stage.Inputs, out stage.Outputs) ([]
 	meta := map[string]string{"model": s.name(), "version": fmt.Sprint(version), "platform": content.Config.GetPlatform()}
 	_, err = out.Publish(artifact.Repository, "", dir, meta)
 	return checks, err
+}
+
+// tensors is the check of what is declared. A plan, which may have been given by
+// hand, must be one of the configuration's model.
+func (s *Stage) tensors(src source, notes []string) report.Check {
+	c := report.Check{
+		ID: checkTensors, Subject: report.Subject{Precision: s.precision()}, Verdict: report.Pass,
+		Got: signatureText(src.sig), Want: "the model's own inputs and outputs",
+	}
+	if src.sig.Format == triton.Plan {
+		for _, side := range []struct {
+			what    string
+			strange []string
+		}{
+			{"inputs", undeclared(src.sig.Inputs, names(s.config.Model.Inputs))},
+			{"outputs", undeclared(src.sig.Outputs, s.config.Model.OutputNames)},
+		} {
+			if len(side.strange) > 0 {
+				c.Verdict = report.Fail
+				c.Hint = "give a plan of this model, or package this one with its own configuration"
+				notes = append(notes, fmt.Sprintf("the configuration's model has no %s %s", side.what, strings.Join(side.strange, ", ")))
+			}
+		}
+	}
+	c.Detail = strings.Join(notes, "\n")
+	return c
+}
+
+func names(inputs []config.Input) []string {
+	out := make([]string, len(inputs))
+	for i, in := range inputs {
+		out[i] = in.Name
+	}
+	return out
+}
+
+// undeclared lists the tensors that a configuration does not have, if it has any.
+func undeclared(tensors []triton.Tensor, declared []string) (out []string) {
+	for _, t := range tensors {
+		if len(declared) > 0 && !slices.Contains(declared, t.Name) {
+			out = append(out, t.Name)
+		}
+	}
+	return out
 }
 
 func (s *Stage) source(in stage.Inputs) (source, error) {

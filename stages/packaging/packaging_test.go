@@ -367,6 +367,20 @@ func TestAnEngineThatIsNotThereIsSaidToBeNone(t *testing.T) {
 	}
 }
 
+func TestAPlanOfAnotherModelFails(t *testing.T) {
+	yaml := strings.Replace(strings.Replace(base, "target: onnxruntime", "target: tensorrt", 1), "model: {", "model: {output_names: [z], ", 1)
+	dir := t.TempDir()
+	enginetest.WriteEngine(t, dir, func(d *engine.Description) {
+		d.Tensors[0].Name = "other"
+		d.Profiles = []engine.Profile{{"other": d.Profiles[0]["x"]}}
+	})
+	checks, err := New(parse(t, yaml)).Run(t.Context(), tritontest.Inputs{tritontest.Artifact(artifact.Engine, "fp32", dir)}, testkit.NewOutputs(t))
+	if err != nil || checks[0].ID != checkTensors || checks[0].Verdict != report.Fail ||
+		checks[0].Detail != "the configuration's model has no inputs other\nthe configuration's model has no outputs y" {
+		t.Errorf("%v %+v", err, checks)
+	}
+}
+
 func TestAPlanThatIsNotTheDescribedOneIsNotPackaged(t *testing.T) {
 	yaml := strings.Replace(base, "target: onnxruntime", "target: tensorrt", 1)
 	dir := t.TempDir()
