@@ -21,6 +21,8 @@ HOLDS = {
     "runtime": tensorrt.Runtime, "context": tensorrt.IExecutionContext, "tensor": tensorrt.ITensor, "cache": tensorrt.ITimingCache,
     "e": tensorrt.ParserError,
 }
+# What our own class of an engine has.
+OURS = {"driver", "device", "lanes", "tensors", "names", "inputs", "outputs", "infer", "load", "free", "reload", "load_ms", "memory", "engine", "logger", "trt", "params", "driver_free"}
 # Names that some releases lack, with the feature that guards their use.
 GUARDED = {
     "config.int8_calibrator": "calibrator", "config.progress_monitor": "progress_monitor", "trt.IProgressMonitor": "progress_monitor",
@@ -40,13 +42,14 @@ def missing(at, path):
 release = trt_versions.version(tensorrt)
 features = {f: {"table": trt_versions.expected(f, release), "module": trt_versions.has(tensorrt, f)} for f in trt_versions.FEATURES}
 used, absent = 0, []
-for name in ("trt_build.py", "trt_engine.py"):
+for name in ("trt_build.py", "trt_engine.py", "trt_measure.py"):
     with open(f"{sys.argv[1]}/{name}", encoding="utf-8") as f:
         source = re.sub(r"\"trt\.\w+\"", "", f.read())  # names of our own methods
+    source = re.sub(r"\b(?:self|lane|owner)\.", "", source)  # objects of ours that hold one of TensorRT's
     for path in sorted(set(re.findall(r"(?<![\w.])((?:%s)(?:\.[A-Za-z_]\w*)+)" % "|".join(HOLDS), source))):
         holder = path.split(".")[0]
-        if holder == "engine" and name == "trt_engine.py":
-            continue  # our own class there
+        if holder == "engine" and path.split(".")[1] in OURS:
+            continue  # of our own class
         if holder == "e" and path not in ("e.desc", "e.code", "e.node"):
             continue
         guard = next((g for k, g in GUARDED.items() if path == k or path.startswith(k + ".")), "")
