@@ -15,10 +15,10 @@ func newConfigCmd(a *app) *cobra.Command {
 		&cobra.Command{
 			Use:   "validate CONFIG...",
 			Short: "Check configurations; every mistake is listed with its line",
-			Long:  `config validate lists every mistake with its line, and every file that is named and cannot be read.
+			Long: `config validate lists every mistake with its line, and every file that is named and cannot be read.
 Nothing is run.`,
-			Args:  positional(1, -1),
-			RunE:  func(_ *cobra.Command, args []string) error { return a.configValidate(args) },
+			Args: positional(1, -1),
+			RunE: func(_ *cobra.Command, args []string) error { return a.configValidate(args) },
 		},
 		&cobra.Command{
 			Use:   "show CONFIG",

@@ -57,7 +57,7 @@ tensorrt: {profiles: [{inputs: {x: {min: [1, 4], opt: [2, 4], max: [4, 4]}}}]}
 		t.Fatal(err)
 	}
 	_, errs = b.run(0, "package", cfg, plan)
-	contains(t, errs, plan+": engine.json has no plan_digest")
+	contains(t, errs, plan+": the description has no plan_digest")
 	if err := os.WriteFile(description, good, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -143,7 +143,7 @@ func digestOf(plan string) (artifact.Digest, error) {
 // Unchecked says what nothing could be held to: empty if all was.
 func (d *Description) Unchecked() string {
 	if d.PlanDigest == "" {
-		return DescriptionFile + " has no plan_digest (an older release wrote it): only the plan's size was held to it, not its bytes"
+		return "the description has no plan_digest (an older release wrote it): only the plan's size was held to it, not its bytes"
 	}
 	return ""
 }
