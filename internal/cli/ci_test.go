@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -148,6 +149,11 @@ func TestABreachOfTheModelIsShownAtItsChangedLines(t *testing.T) {
 		if code != 6 || !strings.Contains(stdout, c.want) {
 			t.Errorf("%s changed: exit %d, want 6 and %s in\n%s\n%s", c.file, code, c.want, stdout, stderr)
 		}
+	}
+	code, _, stderr := invoke(t, env, "action", "--json")
+	var e jsonError
+	if err := json.Unmarshal([]byte(stderr[strings.LastIndexByte(strings.TrimSuffix(stderr, "\n"), '\n')+1:]), &e); err != nil || e.Code != code || code != 6 {
+		t.Errorf("exit %d, %v in %q", code, err, stderr)
 	}
 }
 

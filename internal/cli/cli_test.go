@@ -47,20 +47,26 @@ func (b *bench) run(want failure.Code, args ...string) (stdout, stderr string) {
 
 func (b *bench) runIn(ctx context.Context, want failure.Code, args ...string) (stdout, stderr string) {
 	b.t.Helper()
+	code, stdout, stderr := b.main(ctx, args)
+	if code != int(want) {
+		b.t.Fatalf("trtship %s exits with %d, want %d\nstdout: %s\nstderr: %s", strings.Join(args, " "), code, want, stdout, stderr)
+	}
+	return stdout, stderr
+}
+
+// main runs a command and returns what came of it.
+func (b *bench) main(ctx context.Context, args []string) (code int, stdout, stderr string) {
 	b.stdout.Reset()
 	b.stderr.Reset()
 	var environ []string
 	for k, v := range b.env {
 		environ = append(environ, k+"="+v)
 	}
-	code := Main(ctx, args, IO{
+	code = Main(ctx, args, IO{
 		Stdin: strings.NewReader(""), Stdout: &b.stdout, Stderr: &b.stderr,
 		Getenv: func(name string) string { return b.env[name] }, Environ: func() []string { return environ },
 	})
-	if code != int(want) {
-		b.t.Fatalf("trtship %s exits with %d, want %d\nstdout: %s\nstderr: %s", strings.Join(args, " "), code, want, b.stdout.String(), b.stderr.String())
-	}
-	return b.stdout.String(), b.stderr.String()
+	return code, b.stdout.String(), b.stderr.String()
 }
 
 func example(t *testing.T, name string) string {
