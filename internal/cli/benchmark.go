@@ -121,8 +121,9 @@ func newBenchmarkCompareCmd(a *app) *cobra.Command {
 		Use:   "compare BASE HEAD",
 		Short: "Compare the measurements of two reports",
 		Long: `benchmark compare sets rows of the same name against each other: the ratio of medians with its
-confidence interval. Rows of another GPU, driver or mode are refused by name. BASE and HEAD are
-runs, folders of runs or report files. It informs; to let it decide, use gate.`,
+confidence interval. Rows of another GPU, driver or mode are refused by name, and so are reports of
+different models; other weights are said. BASE and HEAD are runs, folders of runs or report files. It
+informs; to let it decide, use gate.`,
 		Args: positional(2, 2),
 		RunE: func(_ *cobra.Command, args []string) error {
 			return a.benchmarkCompare(args[0], args[1], margin, confidence)
@@ -195,13 +196,16 @@ func newBenchmarkOverheadCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "overhead DIRECT SERVED",
 		Short: "Set served measurements against direct ones: what the server adds",
-		Args:  positional(2, 2),
-		RunE:  func(_ *cobra.Command, args []string) error { return a.benchmarkOverhead(args[0], args[1]) },
+		Long: `benchmark overhead sets every served row against the direct row of its precision, batch and
+concurrency: an engine's if there is one, else ONNX Runtime's. Reports of different models are refused.`,
+		Args: positional(2, 2),
+		RunE: func(_ *cobra.Command, args []string) error { return a.benchmarkOverhead(args[0], args[1]) },
 	}
 }
 
 func (a *app) benchmarkOverhead(direct, served string) error {
 	var b [2]report.Benchmark
+	var models [2]report.Model
 	for i, which := range []string{direct, served} {
 		r, err := a.readReport(which)
 		if err != nil {
@@ -210,7 +214,10 @@ func (a *app) benchmarkOverhead(direct, served string) error {
 		if r.Benchmark == nil {
 			return failure.New(failure.Usage, "%s holds no measurement", which).WithHint("run the benchmark stage, or benchmark triton -o")
 		}
-		b[i] = *r.Benchmark
+		b[i], models[i] = *r.Benchmark, r.Model
+	}
+	if err := measure.SameModel(fmt.Sprintf("set %s against %s", served, direct), models[0], models[1]); err != nil {
+		return err
 	}
 	pairs, alone, err := measure.Overheads(b[0], b[1])
 	if err != nil {

@@ -445,6 +445,18 @@ func TestBenchmarksByHand(t *testing.T) {
 	contains(t, out, "latency_p50_ms")
 	b.run(failure.Usage, "benchmark", "overhead", base, head)
 	b.run(failure.Artifact, "benchmark", "compare", base, filepath.Join(dir, "none"))
+	stranger, err := report.Read(head)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger.Model.Name = "stranger"
+	if err := stranger.Write(filepath.Join(dir, "stranger.json")); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"compare", "overhead"} {
+		_, errs := b.run(failure.Usage, "benchmark", command, base, filepath.Join(dir, "stranger.json"))
+		contains(t, errs, "they are of different models", "model  classifier in base, stranger in head")
+	}
 	served := servedReport(t, base)
 	out, _ = b.run(0, "benchmark", "overhead", base, served)
 	contains(t, out, "triton")

@@ -2,7 +2,9 @@ package measure
 
 import (
 	"fmt"
+	"slices"
 	"sort"
+	"strconv"
 	"strings"
 
 	"github.com/trtship/trtship/internal/failure"
@@ -12,6 +14,7 @@ import (
 // Side is one of two reports to be compared.
 type Side struct {
 	Name      string // as the user gave it
+	Model     report.Model
 	Benchmark report.Benchmark
 	Tools     map[string]string
 	Weights   string // digest of the graph
@@ -26,7 +29,7 @@ func SideOf(name string, r *report.Report) (Side, error) {
 			WithHint("run the benchmark stage first")
 	}
 	s := Side{
-		Name: name, Benchmark: *r.Benchmark, Tools: r.Environment.Tools, GPUs: r.Environment.GPUs,
+		Name: name, Model: r.Model, Benchmark: *r.Benchmark, Tools: r.Environment.Tools, GPUs: r.Environment.GPUs,
 		CPU: fmt.Sprintf("%s with %d cores", r.Environment.CPU, r.Environment.Cores),
 	}
 	for _, a := range r.Artifacts {
@@ -49,22 +52,67 @@ type Comparison struct {
 // Judge says what the samples of two rows mean for the ratio of their medians.
 type Judge func(base, head []float64) report.Delta
 
-// Compare compares rows of the same name. A row whose device, driver or mode
-// differs is refused by name, for the numbers would say nothing about the
-// model; other weights or tools are a warning. If nothing at all can be
-// compared, that is a failure with code Usage.
+// SameModel refuses reports of different models, by name or by inputs and
+// outputs, with code Usage. What a report does not say of its model is not held
+// against it. what is attempted, such as "compare a with b".
+func SameModel(what string, base, head report.Model) error {
+	e := failure.New(failure.Usage, "%s: they are of different models", what).WithHint("give two reports of the same model; its weights may differ")
+	if base.Name != "" && head.Name != "" && base.Name != head.Name {
+		e.With("model", "%s in base, %s in head", base.Name, head.Name)
+	}
+	for _, part := range []struct {
+		label      string
+		base, head []report.Tensor
+	}{{"inputs", base.Inputs, head.Inputs}, {"outputs", base.Output, head.Output}} {
+		then, now := signature(part.base), signature(part.head)
+		if then != "" && now != "" && then != now {
+			e.With(part.label, "%s in base, %s in head", then, now)
+		}
+	}
+	if len(e.Details) == 0 {
+		return nil
+	}
+	return e
+}
+
+// signature is a list of tensors as text. What a dynamic dimension is called
+// says nothing about the model.
+func signature(tensors []report.Tensor) string {
+	var all []string
+	for _, t := range tensors {
+		dims := make([]string, len(t.Dims))
+		for i, d := range t.Dims {
+			if dims[i] = d; strings.Trim(d, "0123456789") != "" {
+				dims[i] = "?"
+			}
+		}
+		all = append(all, fmt.Sprintf("%s %s[%s]", t.Name, t.DType, strings.Join(dims, ",")))
+	}
+	return strings.Join(all, ", ")
+}
+
+// Compare compares rows of the same name. Reports of different models are
+// refused, and rows of another device, driver or mode by name, for the numbers
+// would say nothing about the model; other weights or tools are a warning. If
+// nothing at all can be compared, that is a failure with code Usage that names
+// every row and what stands in the way.
 func Compare(base, head Side, judge Judge) (Comparison, error) {
 	var c Comparison
+	what := fmt.Sprintf("compare %s with %s", base.Name, head.Name)
+	if err := SameModel(what, base.Model, head.Model); err != nil {
+		return c, err
+	}
 	c.Warnings = differences(base, head)
 	rows := map[string]report.Measurement{}
 	for _, m := range base.Benchmark.Rows {
 		rows[key(m)] = m
 	}
 	seen := map[string]bool{}
+	var onlyBase, onlyHead []report.Measurement
 	for _, m := range head.Benchmark.Rows {
 		b, ok := rows[key(m)]
 		if !ok {
-			c.OnlyHead = append(c.OnlyHead, m.Row())
+			onlyHead = append(onlyHead, m)
 			continue
 		}
 		seen[key(m)] = true
@@ -76,17 +124,82 @@ func Compare(base, head Side, judge Judge) (Comparison, error) {
 	}
 	for _, m := range base.Benchmark.Rows {
 		if !seen[key(m)] {
-			c.OnlyBase = append(c.OnlyBase, m.Row())
+			onlyBase = append(onlyBase, m)
 		}
+	}
+	// With nothing to compare, what comes nearest is more than a list of rows.
+	onlyBase, onlyHead = c.pair(onlyBase, onlyHead, len(c.Deltas) == 0)
+	for _, m := range onlyBase {
+		c.OnlyBase = append(c.OnlyBase, m.Row())
+	}
+	for _, m := range onlyHead {
+		c.OnlyHead = append(c.OnlyHead, m.Row())
 	}
 	if len(c.Deltas) == 0 {
-		f := failure.New(failure.Usage, "compare %s with %s: there is no row that both have and that may be compared", head.Name, base.Name)
-		for _, r := range c.Refused {
-			f.With("refused", "%s", r)
-		}
-		return c, f
+		return c, c.nothing(what)
 	}
 	return c, nil
+}
+
+// pair refuses rows that differ in nothing but the mode, and with sizes also
+// those that differ in batch or concurrency. It returns the rows without any
+// such partner.
+func (c *Comparison) pair(base, head []report.Measurement, sizes bool) (onlyBase, onlyHead []report.Measurement) {
+	onlyBase = slices.Clone(base)
+	for _, h := range head {
+		at, fewest := -1, 0
+		for i, b := range onlyBase {
+			if b.Backend != h.Backend || b.Precision != h.Precision || !sizes && (b.Batch != h.Batch || b.Concurrency != h.Concurrency) {
+				continue
+			}
+			if n := len(unlike(b, h)); at < 0 || n < fewest {
+				at, fewest = i, n
+			}
+		}
+		if at < 0 {
+			onlyHead = append(onlyHead, h)
+			continue
+		}
+		c.Refused = append(c.Refused, h.Row()+": "+strings.Join(unlike(onlyBase[at], h), "; "))
+		onlyBase = slices.Delete(onlyBase, at, at+1)
+	}
+	return onlyBase, onlyHead
+}
+
+// unlike says in what the settings of two rows differ.
+func unlike(b, h report.Measurement) []string {
+	var why []string
+	for _, part := range []struct{ what, base, head string }{
+		{"mode", b.Mode, h.Mode},
+		{"batch", strconv.Itoa(b.Batch), strconv.Itoa(h.Batch)},
+		{"concurrency", strconv.Itoa(b.Concurrency), strconv.Itoa(h.Concurrency)},
+	} {
+		why = differ(why, part.what, part.base, part.head)
+	}
+	return why
+}
+
+// differ adds to why what is one thing in base and another in head.
+func differ(why []string, what, base, head string) []string {
+	if base == head {
+		return why
+	}
+	return append(why, fmt.Sprintf("%s is %s in base, %s in head", what, orNone(base), orNone(head)))
+}
+
+// nothing is the failure of a comparison without a row.
+func (c *Comparison) nothing(what string) error {
+	f := failure.New(failure.Usage, "%s: there is no row that both have and that may be compared", what).
+		WithHint("measure both on the same machine with the same precisions, batch_sizes and concurrency")
+	for _, part := range []struct {
+		label string
+		rows  []string
+	}{{"refused", c.Refused}, {"only in base", c.OnlyBase}, {"only in head", c.OnlyHead}} {
+		for _, r := range part.rows {
+			f.With(part.label, "%s", r)
+		}
+	}
+	return f
 }
 
 // key is the row without what is refused when it differs.
@@ -107,19 +220,13 @@ func graphMode(mode string) string {
 }
 
 func refuse(b, h report.Measurement, base, head Side) string {
-	var why []string
-	differ := func(what, then, now string) {
-		if then != now {
-			why = append(why, fmt.Sprintf("%s %s, then %s", what, now, then))
-		}
-	}
-	differ("device is", b.Device, h.Device)
-	differ("mode is", b.Mode, h.Mode)
+	why := differ(nil, "device", b.Device, h.Device)
+	why = differ(why, "mode", b.Mode, h.Mode)
 	if h.Device != "cpu" {
-		differ("driver is", drivers(base.GPUs), drivers(head.GPUs))
-		differ("TensorRT is", base.Tools["tensorrt"], head.Tools["tensorrt"])
+		why = differ(why, "driver", drivers(base.GPUs), drivers(head.GPUs))
+		why = differ(why, "TensorRT", base.Tools["tensorrt"], head.Tools["tensorrt"])
 	} else {
-		differ("processor is", base.CPU, head.CPU)
+		why = differ(why, "processor", base.CPU, head.CPU)
 	}
 	return strings.Join(why, "; ")
 }
@@ -136,7 +243,10 @@ func drivers(gpus []report.GPU) string {
 // differences are what a reader must know though the rows may be compared.
 func differences(base, head Side) []string {
 	var out []string
-	if base.Weights != head.Weights {
+	switch {
+	case base.Weights == "" || head.Weights == "":
+		out = append(out, "whether the weights are the same is not known: a report of measurements made by hand names no graph")
+	case base.Weights != head.Weights:
 		out = append(out, "the weights differ: the two runs measured different graphs")
 	}
 	names := map[string]bool{}
@@ -152,9 +262,7 @@ func differences(base, head Side) []string {
 	}
 	sort.Strings(sorted)
 	for _, n := range sorted {
-		if base.Tools[n] != head.Tools[n] {
-			out = append(out, fmt.Sprintf("%s: %s then, %s now", n, orNone(base.Tools[n]), orNone(head.Tools[n])))
-		}
+		out = differ(out, n, base.Tools[n], head.Tools[n])
 	}
 	return out
 }

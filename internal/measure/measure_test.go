@@ -309,6 +309,13 @@ func side(name string, change func(s *Side), rows ...report.Measurement) Side {
 	return s
 }
 
+// sized is a row of another size.
+func sized(batch, concurrency int) report.Measurement {
+	m := row("cpu", "", 10)
+	m.Batch, m.Concurrency = batch, concurrency
+	return m
+}
+
 // medians is a judge that only divides.
 func medians(base, head []float64) report.Delta {
 	r := report.Number(Median(head) / Median(base))
@@ -326,24 +333,32 @@ func TestComparisonsAreRefusedByName(t *testing.T) {
 			side("a", nil, row("cpu", "threads=2", 10)), side("b", func(s *Side) { s.Weights = "sha256:b" }, row("cpu", "threads=2", 12)),
 			"", "the weights differ",
 		},
+		"weights that are not known": {
+			side("a", nil, row("cpu", "threads=2", 10)), side("b", func(s *Side) { s.Weights = "" }, row("cpu", "threads=2", 12)),
+			"", "whether the weights are the same is not known",
+		},
+		"another mode that makes another row": {side("a", nil, row("cpu", "http", 10)), side("b", nil, row("cpu", "grpc", 12)), "grpc: mode is http in base, grpc in head", ""},
+		"another batch":                       {side("a", nil, row("cpu", "", 10)), side("b", nil, sized(8, 1)), "onnxruntime fp32 batch 8 concurrency 1: batch is 1 in base, 8 in head", ""},
+		"another concurrency":                 {side("a", nil, row("cpu", "", 10)), side("b", nil, sized(1, 4)), "concurrency is 1 in base, 4 in head", ""},
+		"the nearest of several":              {side("a", nil, sized(8, 4)), side("b", nil, sized(1, 4)), "batch is 8 in base, 1 in head", ""},
 		"another tool": {
 			side("a", nil, row("cpu", "threads=2", 10)), side("b", func(s *Side) { s.Tools = map[string]string{"onnxruntime": "1.31.0", "torch": "2"} }, row("cpu", "threads=2", 12)),
-			"", "onnxruntime: 1.30.0 then, 1.31.0 now",
+			"", "onnxruntime is 1.30.0 in base, 1.31.0 in head",
 		},
 		"another mode": {
 			side("a", nil, row("cpu", "threads=2", 10)), side("b", nil, row("cpu", "threads=4", 12)),
-			"mode is threads=4, then threads=2", "",
+			"mode is threads=2 in base, threads=4 in head", "",
 		},
-		"another device": {side("a", nil, row("H100", "", 10)), side("b", nil, row("H200", "", 12)), "device is H200, then H100", ""},
+		"another device": {side("a", nil, row("H100", "", 10)), side("b", nil, row("H200", "", 12)), "device is H100 in base, H200 in head", ""},
 		"another driver": {
 			side("a", nil, row("H200", "", 10)), side("b", func(s *Side) { s.GPUs = []report.GPU{{Driver: "580"}} }, row("H200", "", 12)),
-			"driver is 580, then 570", "",
+			"driver is 570 in base, 580 in head", "",
 		},
 		"another TensorRT": {
 			side("a", func(s *Side) { s.Tools = map[string]string{"tensorrt": "10.6"} }, row("H200", "", 10)), side("b", nil, row("H200", "", 12)),
-			"TensorRT is , then 10.6", "",
+			"TensorRT is 10.6 in base, none in head", "",
 		},
-		"another processor": {side("a", nil, row("cpu", "", 10)), side("b", func(s *Side) { s.CPU = "y" }, row("cpu", "", 12)), "processor is y, then x with 2 cores", ""},
+		"another processor": {side("a", nil, row("cpu", "", 10)), side("b", func(s *Side) { s.CPU = "y" }, row("cpu", "", 12)), "processor is x with 2 cores in base, y in head", ""},
 	}
 	for name, c := range cases {
 		got, err := Compare(c.base, c.head, medians)
@@ -379,6 +394,66 @@ func TestRowsThatOnlyOneSideHasAreNamed(t *testing.T) {
 	}
 	if len(got.Deltas) != 8 {
 		t.Errorf("%d deltas", len(got.Deltas))
+	}
+}
+
+func TestWhatStandsInTheWayOfEveryRowIsInTheError(t *testing.T) {
+	other := row("cpu", "", 10)
+	other.Precision = "int8"
+	c, err := Compare(side("a.json", nil, sized(1, 1), sized(4, 2), sized(8, 1)), side("b.json", nil, sized(8, 2), other), medians)
+	e, ok := errors.AsType[*failure.Error](err)
+	if !ok || e.Code != failure.Usage || !strings.HasPrefix(e.Message, "compare a.json with b.json: ") {
+		t.Fatalf("%v, %+v", err, c)
+	}
+	want := []failure.Detail{
+		{Label: "refused", Value: "onnxruntime fp32 batch 8 concurrency 2: batch is 4 in base, 8 in head"},
+		{Label: "only in base", Value: "onnxruntime fp32 batch 1 concurrency 1"},
+		{Label: "only in base", Value: "onnxruntime fp32 batch 8 concurrency 1"},
+		{Label: "only in head", Value: "onnxruntime int8 batch 1 concurrency 1"},
+	}
+	if diff := cmp.Diff(want, e.Details); diff != "" {
+		t.Error(diff)
+	}
+	// Where rows are compared, other sizes are rows of their own.
+	c, err = Compare(side("a", nil, sized(1, 1), sized(4, 1)), side("b", nil, sized(1, 1), sized(8, 1)), medians)
+	if err != nil || len(c.Refused) != 0 || len(c.OnlyBase) != 1 || len(c.OnlyHead) != 1 {
+		t.Errorf("%v, %+v", err, c)
+	}
+}
+
+func TestReportsOfDifferentModelsAreRefused(t *testing.T) {
+	model := func(name, input string, dims ...string) report.Model {
+		return report.Model{Name: name, Inputs: []report.Tensor{{Name: input, DType: "float32", Dims: dims}}}
+	}
+	for name, tt := range map[string]struct {
+		base, head report.Model
+		want       []failure.Detail
+	}{
+		"the same":                    {model("m", "x", "batch", "4"), model("m", "x", "batch", "4"), nil},
+		"a dimension of another name": {model("m", "x", "batch", "4"), model("m", "x", "n", "4"), nil},
+		"a report that does not say":  {model("m", "x", "batch", "4"), report.Model{}, nil},
+		"another name":                {model("digits", "x", "4"), model("encoder", "x", "4"), []failure.Detail{{Label: "model", Value: "digits in base, encoder in head"}}},
+		"another input":               {model("m", "x", "batch", "4"), model("m", "y", "batch", "4"), []failure.Detail{{Label: "inputs", Value: "x float32[?,4] in base, y float32[?,4] in head"}}},
+		"another size":                {model("m", "x", "batch", "4"), model("m", "x", "batch", "8"), []failure.Detail{{Label: "inputs", Value: "x float32[?,4] in base, x float32[?,8] in head"}}},
+		"an output more":              {report.Model{Output: []report.Tensor{{Name: "y", DType: "int64"}}}, report.Model{Output: []report.Tensor{{Name: "y", DType: "int64"}, {Name: "z", DType: "bool"}}}, []failure.Detail{{Label: "outputs", Value: "y int64[] in base, y int64[], z bool[] in head"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := func(m report.Model) func(*Side) { return func(s *Side) { s.Model = m } }
+			_, err := Compare(side("a", set(tt.base), row("cpu", "", 10)), side("b", set(tt.head), row("cpu", "", 12)), medians)
+			if tt.want == nil {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			e, ok := errors.AsType[*failure.Error](err)
+			if !ok || e.Code != failure.Usage || e.Message != "compare a with b: they are of different models" {
+				t.Fatalf("%v", err)
+			}
+			if diff := cmp.Diff(tt.want, e.Details); diff != "" {
+				t.Error(diff)
+			}
+		})
 	}
 }
 
