@@ -10,6 +10,13 @@ import (
 	"github.com/ebitengine/purego"
 )
 
+// out is where the driver writes its answers: static, since Go may move what lies on a
+// stack between taking its address and the call.
+var out struct {
+	version, count int32
+	text           *byte
+}
+
 // askCUDA loads the CUDA driver's library into this process and asks it for its
 // version and its devices.
 func askCUDA() CUDA {
@@ -32,22 +39,21 @@ func askCUDA() CUDA {
 			return true
 		}
 		text := func(name string) string {
-			var p *byte
-			if status, _, _ := purego.SyscallN(functions[name], uintptr(c.Status), uintptr(unsafe.Pointer(&p))); int32(status) != 0 || p == nil {
+			out.text = nil
+			if status, _, _ := purego.SyscallN(functions[name], uintptr(c.Status), uintptr(unsafe.Pointer(&out.text))); int32(status) != 0 || out.text == nil {
 				return "?"
 			}
-			return cString(p)
+			return cString(out.text)
 		}
 		c.Call, c.Name, c.Text = name, fmt.Sprintf("%s %d", text("cuGetErrorName"), c.Status), text("cuGetErrorString")
 		return false
 	}
-	var version, count int32
 	// The version is known without a device, and says more where there is none.
-	if call("cuDriverGetVersion", uintptr(unsafe.Pointer(&version))) {
-		c.Version = fmt.Sprintf("%d.%d", version/1000, version%1000/10)
+	if call("cuDriverGetVersion", uintptr(unsafe.Pointer(&out.version))) {
+		c.Version = fmt.Sprintf("%d.%d", out.version/1000, out.version%1000/10)
 	}
-	if call("cuInit", 0) && call("cuDeviceGetCount", uintptr(unsafe.Pointer(&count))) {
-		c.Count = int(count)
+	if call("cuInit", 0) && call("cuDeviceGetCount", uintptr(unsafe.Pointer(&out.count))) {
+		c.Count = int(out.count)
 	}
 	return c
 }
