@@ -154,3 +154,13 @@ func TestThePreflightLooksForTheGPUOfTheConfiguration(t *testing.T) {
 		}
 	}
 }
+
+// Without a home there is no cache folder; what to do about it is said.
+func TestAMachineWithoutAHomeSaysWhatToSet(t *testing.T) {
+	a := &app{io: IO{Getenv: func(string) string { return "" }, Environ: func() []string { return nil }}}
+	_, err := a.machine().Python()
+	var e *failure.Error
+	if !errors.As(err, &e) || !strings.Contains(e.Hint, "set HOME") || !strings.Contains(e.Hint, "TRTSHIP_PYTHON") {
+		t.Errorf("got %v", err)
+	}
+}
