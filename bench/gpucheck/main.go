@@ -26,13 +26,11 @@ import (
 
 	"github.com/trtship/trtship/internal/cli"
 	"github.com/trtship/trtship/internal/gpu"
-	"github.com/trtship/trtship/internal/gpu"
 	"github.com/trtship/trtship/internal/ort"
 )
 
 func main() {
 	ort.RunChildIfAsked()
-	gpu.RunChildIfAsked()
 	gpu.RunChildIfAsked()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
