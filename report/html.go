@@ -150,6 +150,13 @@ func (p *page) story() string {
 	s += ". After every step its outputs were compared with those of the original model."
 	switch p.verdict() {
 	case Pass:
+		if absent := p.absent(); len(absent) > 0 {
+			for i, name := range absent {
+				absent[i] = code(name)
+			}
+			s += " Every check that ran held. What this machine could not run is missing and proves nothing: " + strings.Join(absent, ", ") + "."
+			break
+		}
 		s += " Everything that was asked for ran, and every check held."
 	case Missing:
 		s += " Part of what was asked for could not run on this machine, so the result is not complete."

@@ -474,3 +474,28 @@ func TestTextNamesEveryStageAndReason(t *testing.T) {
 		t.Error("foreign control characters reach the terminal")
 	}
 }
+
+// TestWhatIsMissingIsInTheTitle has hardware that is optional: the gate lets the
+// change through, and no rendering may say that everything held.
+func TestWhatIsMissingIsInTheTitle(t *testing.T) {
+	cases := reporttest.Cases()
+	c := cases[slices.IndexFunc(cases, func(c reporttest.Case) bool { return c.Name == "optional-hardware" })]
+	v := report.View{Report: c.Report, Gate: &report.Gate{Format: report.GateFormat, Verdict: report.Pass}}
+	const want = "every check that ran held; missing: build, validate_engine, benchmark, served"
+	if got := v.Title(); got != "digits: "+want {
+		t.Errorf("title %q", got)
+	}
+	page := string(report.HTML(v))
+	for name, text := range map[string]string{
+		"text": report.Text(v, report.TextOptions{}), "markdown": report.Markdown(v, report.MarkdownOptions{}), "html": page,
+	} {
+		text = strings.ReplaceAll(text, "\\_", "_")
+		if !strings.Contains(text, want) || strings.Contains(text, "every check held") || strings.Contains(text, "Everything that was asked for ran") {
+			t.Errorf("%s: %.400s", name, text)
+		}
+	}
+	c.Report.Stages = c.Report.Stages[:1]
+	if got := v.Title(); got != "digits: every check held" {
+		t.Errorf("title %q of a run in which nothing is missing", got)
+	}
+}

@@ -86,6 +86,9 @@ func (v View) Title() string {
 	}
 	switch v.verdict() {
 	case Pass:
+		if absent := v.absent(); len(absent) > 0 {
+			return name + ": every check that ran held; missing: " + strings.Join(absent, ", ")
+		}
 		return name + ": every check held"
 	case Skip, NotAsked:
 		return name + ": nothing was asked"
@@ -97,6 +100,18 @@ func (v View) Title() string {
 		return name + ": broken"
 	}
 	return name + ": does not hold"
+}
+
+// absent names the stages that were asked for and did not run, or not whole.
+// The gate lets that pass where hardware is optional.
+func (v View) absent() []string {
+	var out []string
+	for _, s := range v.Report.Stages {
+		if s.Verdict == Missing || slices.ContainsFunc(s.Checks, func(c Check) bool { return c.Verdict == Missing }) {
+			out = append(out, s.Name)
+		}
+	}
+	return out
 }
 
 // worstRows returns the rows of a validation, worst first: verdict, then how

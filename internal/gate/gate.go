@@ -79,7 +79,7 @@ func (j *judge) stages() {
 		j.stage(&j.head.Stages[i])
 	}
 	if len(j.unmeasured) > 0 {
-		j.note("Hardware is optional in this run: %s did not run and prove nothing.", strings.Join(j.unmeasured, ", "))
+		j.note("Hardware is optional in this run. Missing, which proves nothing: %s.", strings.Join(j.unmeasured, ", "))
 	}
 	if len(j.cut) > 0 {
 		bound := "by the command line"

@@ -228,7 +228,7 @@ func TestABudgetForHardwareIsSkippedWhereHardwareIsOptional(t *testing.T) {
 	if c := checksOf(g, "gate/budget"); len(c) != 1 || c[0].Verdict != report.Skip {
 		t.Errorf("budget %+v, want one skipped check", c)
 	}
-	if !strings.Contains(strings.Join(g.Notes, " "), "benchmark did not run and prove nothing") {
+	if !strings.Contains(strings.Join(g.Notes, " "), "Missing, which proves nothing: benchmark") {
 		t.Errorf("notes %q do not say what did not run", g.Notes)
 	}
 }

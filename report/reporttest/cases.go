@@ -91,6 +91,12 @@ func missingHardware() *report.Report {
 	return r
 }
 
+func optionalHardware() *report.Report {
+	r := missingHardware()
+	r.Settings.Hardware = "optional"
+	return r
+}
+
 func brokenStage() *report.Report {
 	r := Full()
 	s := Stage(r, "validate")

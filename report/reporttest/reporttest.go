@@ -36,6 +36,7 @@ func Cases() []Case {
 		{Name: "many-tensors", About: "500 outputs at four sizes", Report: Large(500, 0), Verdict: report.Fail, ExitCode: 6},
 		{Name: "no-baseline", About: "the first run of a repository", Report: Full(), Verdict: report.Pass},
 		{Name: "other-gpu", About: "the baseline was measured on another GPU", Report: Full(), Baseline: otherGPU(older(Full())), Source: "merge base", Verdict: report.Pass},
+		{Name: "optional-hardware", About: "there is no GPU, and none is required", Report: optionalHardware(), Verdict: report.Pass},
 	}
 }
 
