@@ -154,11 +154,15 @@ func TestAChildThatDiesHasTheCodeOfTheCommand(t *testing.T) {
 		"a module of words": {"del Builder\n", []string{"locate", config}, failure.Missing, []string{"the tensorrt module, release 10.6.0, has no Builder", "hint: install TensorRT"}},
 		"a builder that does not start": {
 			"def fail(self, logger):\n    logger.log(1, 'the driver is too old')\n    raise TypeError('pybind11::init(): factory function returned nullptr')\nBuilder.__init__ = fail\n",
-			[]string{"locate", config}, failure.Missing, []string{"TensorRT 10.6.0 cannot start its Builder with this driver, which is of CUDA 13.0", "the driver is too old", "hint: install a driver"},
+			[]string{"locate", config},
+			failure.Missing,
+			[]string{"TensorRT 10.6.0 cannot start its Builder with this driver, which is of CUDA 13.0", "the driver is too old", "hint: install a driver"},
 		},
 		"a build whose builder does not start": {
 			"def fail(self, logger): raise TypeError('pybind11::init(): factory function returned nullptr')\nBuilder.__init__ = fail\n",
-			[]string{"build", config}, failure.Missing, []string{"cannot start its Builder", "NVIDIA driver: 580.1"},
+			[]string{"build", config},
+			failure.Missing,
+			[]string{"cannot start its Builder", "NVIDIA driver: 580.1"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
