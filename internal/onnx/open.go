@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/trtship/trtship/internal/failure"
@@ -165,6 +166,21 @@ var signatures = []struct {
 	{0, "ptrt", "a TensorRT plan", "give the ONNX model that it was built from"},
 	{0, "ftrt", "a TensorRT plan", "give the ONNX model that it was built from"},
 	{0, "\x7fELF", "an executable", ""},
+}
+
+// Files returns the path of a model and those of its external data files. Of a
+// file that cannot be read as a model there is the path alone.
+func Files(path string) []string {
+	files := []string{path}
+	m, err := Open(path)
+	if err != nil {
+		return files
+	}
+	defer m.Close() //nolint:errcheck // only read
+	for _, f := range m.DataFiles() {
+		files = append(files, filepath.Join(m.Dir(), filepath.FromSlash(f)))
+	}
+	return files
 }
 
 // DataFiles returns the locations of the model's external data files, relative

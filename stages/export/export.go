@@ -109,16 +109,10 @@ func (s *Stage) Sources() []string {
 	if path == "" {
 		return nil
 	}
-	sources := []string{path}
 	if s.given() {
-		if m, err := onnx.Open(path); err == nil { // Run says what is wrong with it
-			defer m.Close()
-			for _, f := range m.DataFiles() {
-				sources = append(sources, filepath.Join(m.Dir(), filepath.FromSlash(f)))
-			}
-		}
+		return onnx.Files(path)
 	}
-	return sources
+	return []string{path}
 }
 
 // Tools are the versions of torch and the exporters.

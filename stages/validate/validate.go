@@ -87,11 +87,14 @@ func (s *Stage) Settings() any {
 	return out
 }
 
-// Sources are the weights, the user's inputs and the labelled data.
+// Sources are the weights or the given ONNX file, the user's inputs and the labelled data.
 func (s *Stage) Sources() []string {
 	var out []string
-	if s.cfg.Model.Path != "" && !s.given() {
-		out = append(out, s.cfg.Model.Path)
+	switch path := s.cfg.Model.Path; {
+	case s.given():
+		out = onnx.Files(path)
+	case path != "":
+		out = append(out, path)
 	}
 	out = append(out, s.cfg.Validation.Inputs...)
 	if t := s.cfg.Validation.Task; t != nil && t.Data != "" {
@@ -120,7 +123,7 @@ func (s *Stage) Run(ctx context.Context, in stage.Inputs, out stage.Outputs) ([]
 		return nil, err
 	}
 	model := filepath.Join(a.Dir, modelFile)
-	ref, answered, err := s.reference(ctx, model, out)
+	ref, answered, err := s.reference(ctx, s.described(model), out)
 	if err != nil || answered.Verdict != report.Pass {
 		return []report.Check{answered}, err
 	}
@@ -156,6 +159,15 @@ func publish(out stage.Outputs, v *report.Validation, ref artifact.Artifact, dir
 	}
 	_, err := out.PublishDocument(artifact.ValidateReport, v)
 	return err
+}
+
+// described is the graph that says which inputs there are: the model itself if
+// that is one, which also answers, and otherwise what was exported from it.
+func (s *Stage) described(exported string) string {
+	if s.given() {
+		return s.cfg.Model.Path
+	}
+	return exported
 }
 
 // reference writes feeds and answers. The check says whether the model answered;

@@ -9,9 +9,13 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/trtship/trtship/internal/artifact"
 	"github.com/trtship/trtship/internal/config"
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/onnx"
+	"github.com/trtship/trtship/internal/onnx/onnxpb"
 	"github.com/trtship/trtship/internal/ort"
 	"github.com/trtship/trtship/internal/stage"
 	"github.com/trtship/trtship/internal/tensor"
@@ -286,6 +290,44 @@ func TestAnInputWithoutAProfileIsAConfigurationError(t *testing.T) {
 	r := run(t, cfg, graph(t, file))
 	if failure.CodeOf(r.err) != failure.Usage || !strings.Contains(r.err.Error(), "x float32[batch,8]") {
 		t.Errorf("err = %v, want exit 2 naming the input", r.err)
+	}
+}
+
+// pointwise is a graph y = op(x), x float32 [batch, 4].
+func pointwise(t *testing.T, op string) string {
+	t.Helper()
+	elem := onnx.DataType(tensor.Float32)
+	shape := &onnxpb.TensorShapeProto{Dim: []*onnxpb.TensorShapeProto_Dimension{
+		{Value: &onnxpb.TensorShapeProto_Dimension_DimParam{DimParam: "batch"}}, {Value: &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: 4}},
+	}}
+	value := func(name string) []*onnxpb.ValueInfoProto {
+		return []*onnxpb.ValueInfoProto{{Name: proto.String(name), Type: &onnxpb.TypeProto{
+			Value: &onnxpb.TypeProto_TensorType{TensorType: &onnxpb.TypeProto_Tensor{ElemType: &elem, Shape: shape}},
+		}}}
+	}
+	m := onnx.New(&onnxpb.ModelProto{
+		IrVersion: proto.Int64(8), OpsetImport: []*onnxpb.OperatorSetIdProto{{Domain: proto.String(""), Version: proto.Int64(17)}},
+		Graph: &onnxpb.GraphProto{
+			Name: proto.String(op), Input: value("x"), Output: value("y"),
+			Node: []*onnxpb.NodeProto{{OpType: proto.String(op), Name: proto.String("n"), Input: []string{"x"}, Output: []string{"y"}}},
+		},
+	}, ".")
+	file := filepath.Join(t.TempDir(), "model.onnx")
+	if err := m.Save(file, onnx.SaveOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func TestAnotherGraphThanTheGivenModelIsHeldToTheModel(t *testing.T) {
+	model := pointwise(t, "Sigmoid")
+	cfg := load(t, "model: {name: m, kind: onnx, path: "+model+"}\ntarget: onnxruntime\ntensorrt:\n  profiles:\n    - inputs:\n        x: {min: [1, 4], opt: [2, 4], max: [4, 4]}\n")
+	if r := run(t, cfg, graph(t, model)); r.err != nil || len(r.bad()) > 0 {
+		t.Errorf("the model itself: %v, %q", r.err, r.bad())
+	}
+	r := run(t, cfg, graph(t, pointwise(t, "Neg")))
+	if r.err != nil || !strings.Contains(strings.Join(r.bad(), " "), "fail") {
+		t.Errorf("a graph that computes something else: %v, %q", r.err, r.bad())
 	}
 }
 
