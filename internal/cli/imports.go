@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -25,9 +24,7 @@ func (m *machine) askPython(ctx context.Context, what string, ask func(*worker.W
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, m.patience(), fmt.Errorf("no answer within %v", m.patience()))
-	defer cancel()
-	w, err := worker.Start(ctx, worker.Options{Python: python, CUDA: true, Env: m.childEnv()})
+	w, err := worker.Start(ctx, worker.Options{Python: python, CUDA: true, Env: m.childEnv(), Timeout: m.patience()})
 	if err != nil {
 		return failure.New(failure.Missing, "%s: %w", python, err).WithHint("name a working Python with --python or TRTSHIP_PYTHON")
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/trtship/trtship/internal/failure"
+	"github.com/trtship/trtship/internal/regular"
 )
 
 // Root is the folder whose proc and dev tell more about a fault; "/" outside tests.
@@ -91,7 +92,7 @@ func (r Root) exists(path string) bool {
 }
 
 func (r Root) moduleVersion() string {
-	b, err := os.ReadFile(filepath.Join(string(r), "sys/module/nvidia/version"))
+	b, err := regular.ReadFile(filepath.Join(string(r), "sys/module/nvidia/version"))
 	if err != nil {
 		return "unknown"
 	}

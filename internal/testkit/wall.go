@@ -230,4 +230,5 @@ func forbiddenCalls(f source) []string {
 // exits are the entries of re-executed children, which are programs of their own.
 var exits = map[string]bool{
 	filepath.ToSlash("internal/ort/child.go"): true,
+	filepath.ToSlash("internal/gpu/child.go"): true,
 }
