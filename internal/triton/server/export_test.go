@@ -1,8 +1,11 @@
 package server
 
 import (
+	"context"
 	"os"
 	"time"
+
+	"github.com/trtship/trtship/internal/triton/kserve"
 )
 
 // FillDisk makes every write fail with err until the returned function is called.
@@ -22,4 +25,15 @@ func EngineSilence(d time.Duration) (restore func()) {
 	old := engineSilence
 	engineSilence = d
 	return func() { engineSilence = old }
+}
+
+// Answers reports whether the server named name is what answers at its address.
+func (s *Server) Answers(ctx context.Context, name string, args ...string) (bool, error) {
+	c, err := s.Client(kserve.HTTP)
+	if err != nil {
+		return false, err
+	}
+	defer c.Close() //nolint:errcheck // only read
+	s.prefix = name
+	return s.itself(ctx, c, args), nil
 }

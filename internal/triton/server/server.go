@@ -221,7 +221,7 @@ func (o Options) command(http, grpc, metrics int, prefix string) (proc.Command, 
 	args := []string{
 		"--http-address=" + o.Address, "--grpc-address=" + o.Address, "--metrics-address=" + o.Address,
 		fmt.Sprintf("--http-port=%d", http), fmt.Sprintf("--grpc-port=%d", grpc), fmt.Sprintf("--metrics-port=%d", metrics),
-		"--exit-timeout-secs=5", "--allow-metrics=true",
+		"--id=" + prefix, "--exit-timeout-secs=5", "--allow-metrics=true",
 		"--backend-config=python,shm-region-prefix-name=" + prefix,
 	}
 	for _, r := range o.Repositories {
@@ -289,7 +289,10 @@ func (s *Server) await(ctx context.Context, o Options) error {
 		if len(report.errors) > 0 && !o.KeepGoing {
 			return s.loadFailure(ctx)
 		}
-		missing, err := notReady(ctx, client, o.Wait)
+		missing, err := "the server", error(nil)
+		if s.itself(ctx, client, o.Args) {
+			missing, err = notReady(ctx, client, o.Wait)
+		}
 		if err == nil && missing == "" {
 			return nil
 		}
@@ -309,6 +312,16 @@ func (s *Server) await(ctx context.Context, o Options) error {
 				WithHint("raise triton.ready_timeout_s, or read the log")
 		}
 	}
+}
+
+// itself reports whether it is this server that answers: another process may
+// have taken the port before this one listens on it, and be a server, too.
+func (s *Server) itself(ctx context.Context, client kserve.Client, args []string) bool {
+	if slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--id") }) {
+		return true // the caller's name, which is not known here
+	}
+	m, err := client.ServerMetadata(ctx)
+	return err == nil && m.GetName() == s.prefix
 }
 
 // notReady returns the first thing that is not ready, or an empty text.

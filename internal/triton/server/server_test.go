@@ -3,6 +3,8 @@ package server_test
 import (
 	"errors"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -176,5 +178,35 @@ func TestALogThatCannotBeWrittenIsSaid(t *testing.T) {
 	})
 	if failure.CodeOf(err) != failure.Triton || !strings.Contains(err.Error(), "log") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Between choosing a free port and listening on it, a server of somebody else may
+// have taken it; its models are not ours.
+func TestAnotherServerOnThePortIsNotTakenForOurs(t *testing.T) {
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v2" {
+			_, _ = w.Write([]byte(`{"name":"trtship_0badcafe","version":"2.51.0","extensions":[]}`))
+		}
+	}))
+	defer other.Close()
+	for _, c := range []struct {
+		name string
+		args []string
+		want bool
+	}{
+		{"trtship_0badcafe", nil, true},
+		{"trtship_00000001", nil, false},
+		{"trtship_00000001", []string{"--id=mine"}, true}, // a name of the caller, which is not known
+	} {
+		s := server.ForTest(strings.TrimPrefix(other.URL, "http://"), time.Second)
+		got, err := s.Answers(t.Context(), c.name, c.args...)
+		if err != nil || got != c.want {
+			t.Errorf("%s %v: %v, %v", c.name, c.args, got, err)
+		}
+	}
+	s := server.ForTest("127.0.0.1:1", time.Second)
+	if got, err := s.Answers(t.Context(), "trtship_0badcafe"); got || err != nil {
+		t.Errorf("nobody listens: %v, %v", got, err)
 	}
 }
