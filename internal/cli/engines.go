@@ -32,18 +32,15 @@ type planArg struct {
 	description     *engine.Description
 }
 
-// enginePrecisions are those that an engine can be of.
-var enginePrecisions = []string{"fp32", "fp16", "bf16", "int8"}
-
 // parsePlan reads fp16:PATH, or a PATH whose description names the precision.
 func parsePlan(arg string) (planArg, error) {
 	precision, path, ok := strings.Cut(arg, ":")
 	if !ok || strings.ContainsRune(precision, '/') {
 		return readPlan("", arg)
 	}
-	if !slices.Contains(enginePrecisions, precision) {
+	if !slices.Contains(engine.Precisions(), precision) {
 		return planArg{}, failure.New(failure.Usage, "%q in front of %s is no precision", precision, path).
-			WithHint("choose one of %s, or leave it out; a path with a colon begins with ./", strings.Join(enginePrecisions, ", "))
+			WithHint("choose one of %s, or leave it out; a path with a colon begins with ./", strings.Join(engine.Precisions(), ", "))
 	}
 	return readPlan(precision, path)
 }
@@ -120,8 +117,8 @@ output with the reference. The description that build wrote must lie beside the 
 				if len(args) < 2 {
 					return failure.New(failure.Usage, "--precision is of ENGINE.plan, and none is named").WithHint("name the plan, or say --set tensorrt.precisions=[...] for those that build makes")
 				}
-				if !slices.Contains(enginePrecisions, precision) {
-					return failure.New(failure.Usage, "--precision %s is unknown", precision).WithHint("choose one of %s", strings.Join(enginePrecisions, ", "))
+				if !slices.Contains(engine.Precisions(), precision) {
+					return failure.New(failure.Usage, "--precision %s is unknown", precision).WithHint("choose one of %s", strings.Join(engine.Precisions(), ", "))
 				}
 			}
 			s, err := a.step(ctx, args[0])

@@ -24,7 +24,7 @@ func (m *machine) askPython(ctx context.Context, what string, ask func(*worker.W
 	if err != nil {
 		return err
 	}
-	w, err := worker.Start(ctx, worker.Options{Python: python, CUDA: true, Env: m.childEnv(), Timeout: m.patience()})
+	w, err := worker.Start(ctx, worker.Options{Python: python, CUDA: true, Env: m.withLibraries(m.visibleEnv()), Timeout: m.patience()})
 	if err != nil {
 		return failure.New(failure.Missing, "%s: %w", python, err).WithHint("name a working Python with --python or TRTSHIP_PYTHON")
 	}
@@ -60,9 +60,8 @@ func (m *machine) patience() time.Duration {
 	return importTime
 }
 
-// childEnv is what a child needs to find the libraries and the GPUs.
-func (m *machine) childEnv() []string {
-	env := m.visibleEnv()
+// withLibraries adds to the environment of a child what it needs to find the libraries.
+func (m *machine) withLibraries(env []string) []string {
 	if path := m.a.io.Getenv("LD_LIBRARY_PATH"); path != "" {
 		env = append(env, "LD_LIBRARY_PATH="+path)
 	}

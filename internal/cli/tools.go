@@ -39,11 +39,7 @@ func (s *session) tools(ctx context.Context) stages.Tools {
 		},
 	}
 	t.GPUEnv = func() []string { // lazily: a run without a GPU stage need not wake NVML
-		env := s.onlyGPU(ctx)
-		if path := s.a.io.Getenv("LD_LIBRARY_PATH"); path != "" {
-			env = append(env, "LD_LIBRARY_PATH="+path)
-		}
-		return env
+		return s.machine.withLibraries(s.onlyGPU(ctx))
 	}
 	var err error
 	if t.Python, err = s.machine.Python(); err != nil {

@@ -26,6 +26,9 @@ var (
 	capabilityForm = regexp.MustCompile(`^\d{1,2}\.\d$`)
 )
 
+// Precisions are those that an engine can be of.
+func Precisions() []string { return allowed("precisions") }
+
 // allowed returns what the table of settings allows for a key of tensorrt.
 func allowed(key string) []string {
 	for _, f := range config.Table() {
@@ -76,7 +79,7 @@ func (c *checker) check() {
 	if !capabilityForm.MatchString(d.ComputeCapability) && c.given("compute_capability", d.ComputeCapability) {
 		c.wrong("compute_capability", "%q is none; want major.minor, such as 9.0", d.ComputeCapability)
 	}
-	c.oneOf("precision", d.Precision, allowed("precisions"))
+	c.oneOf("precision", d.Precision, Precisions())
 	c.oneOf("typing", d.Typing, allowed("typing"))
 	if d.HardwareCompat != "" {
 		c.oneOf("hardware_compatibility", d.HardwareCompat, allowed("hardware_compatibility"))
