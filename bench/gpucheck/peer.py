@@ -35,7 +35,8 @@ def bound(engine, inputs, keep):
     return context
 
 
-def loop(context, stream, graph, iters):
+def runnable(context, stream, graph):
+    """What runs the context once on the stream, and its arguments."""
     execute, arguments = context.execute_async_v3, (stream.cuda_stream,)
     for _ in range(3):
         execute(*arguments)
@@ -45,21 +46,34 @@ def loop(context, stream, graph, iters):
         with torch.cuda.graph(captured, stream=stream):
             execute(*arguments)
         execute, arguments = captured.replay, ()
+    return execute, arguments
+
+
+def loop(execute, arguments, stream, iters):
+    """For each of iters requests: the time between the events around it, and the time to enqueue it, in milliseconds."""
     clock, rows, under_way = time.perf_counter, [], deque()
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(3)]
+    for pair in events:  # torch makes an event when it is first recorded
+        for e in pair:
+            e.record(stream)
     for i in range(iters + WARM_UP + 2):
         if len(under_way) == 2 or i >= iters + WARM_UP:  # the next one is there when one ends
             a, b, took = under_way.popleft()
             b.synchronize()
             rows.append((a.elapsed_time(b), took * 1e3))
         if i < iters + WARM_UP:
-            a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            a, b = events[i % len(events)]
             a.record(stream)
             started = clock()
             execute(*arguments)
             took = clock() - started
             b.record(stream)
             under_way.append((a, b, took))
-    compute, enqueue = zip(*rows[WARM_UP:])
+    return rows[WARM_UP:]
+
+
+def medians(rows):
+    compute, enqueue = zip(*rows)
     return {"compute_ms": statistics.median(compute), "enqueue_ms": statistics.median(enqueue)}
 
 
@@ -73,11 +87,12 @@ def measure(plan, graph, inputs, iters, loads):
             # measures behind the context of the cold call, and so does this.
             bound(engine, inputs, keep).execute_async_v3(stream.cuda_stream)
             stream.synchronize()
-            found.append(loop(bound(engine, inputs, keep), stream, graph, iters))
+            found.append(medians(loop(*runnable(bound(engine, inputs, keep), stream, graph), stream, iters)))
         del engine, keep
         torch.cuda.empty_cache()
     return found
 
 
-asked = json.loads(sys.argv[1])
-print(json.dumps([measure(iters=asked["iters"], loads=asked["loads"], **p) for p in asked["loops"]]))
+if __name__ == "__main__":
+    asked = json.loads(sys.argv[1])
+    print(json.dumps([measure(iters=asked["iters"], loads=asked["loads"], **p) for p in asked["loops"]]))
