@@ -164,12 +164,17 @@ type Measurement struct {
 	Interleaved   *Interleaved `json:"interleaved,omitempty"`
 }
 
-// Interleaved holds samples of the baseline's engine, measured in alternation
-// with the row's own samples on one GPU in one process: the best evidence of a
-// change that there is.
+// Interleaved is the row's engine or graph measured in alternation with the
+// baseline's, on one machine in one go: the best evidence of a change that there
+// is. Base and Head have a value for each block of requests, the median in
+// milliseconds; the nth of both ran side by side. Where the two are the same
+// artifact there is nothing to measure, and Identical says so.
 type Interleaved struct {
-	Baseline string   `json:"baseline"`   // artifact id of the other engine, or the baseline's run id
-	Samples  []Number `json:"samples_ms"` // in order
+	Baseline  string   `json:"baseline"` // artifact id of the other engine or graph
+	Metric    string   `json:"metric"`   // compute_p50_ms of an engine, latency_p50_ms in ONNX Runtime
+	Identical bool     `json:"identical,omitempty"`
+	Base      []Number `json:"base_ms"`
+	Head      []Number `json:"head_ms"`
 }
 
 // Stats summarises samples in milliseconds. Percentiles are by linear

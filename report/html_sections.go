@@ -70,7 +70,7 @@ func (p *page) deltas() {
 	b := p.Gate.Baseline
 	switch {
 	case b == nil || b.Source == "" || b.Source == "none":
-		p.raw("There is no baseline yet: changes are not judged, absolute limits are.")
+		p.raw(withoutBaseline(p.Gate))
 	default:
 		p.raw("Compared with run " + code(b.RunID))
 		if b.Commit != "" {

@@ -240,21 +240,38 @@ func (v View) markdownDeltas(d *document) {
 	if v.Gate == nil {
 		return
 	}
-	d.text("#### Against the baseline\n\n" + mdBaseline(v.Gate.Baseline) + "\n\n")
+	d.text("#### Against the baseline\n\n" + mdBaseline(v.Gate) + "\n\n")
 	if len(v.Gate.Deltas) == 0 {
 		return
 	}
 	t := &block{head: "| Row | Metric | Baseline | Now | Change, with confidence interval | |\n| --- | --- | ---: | ---: | ---: | --- |\n"}
 	for i := range v.Gate.Deltas {
 		x := &v.Gate.Deltas[i]
-		t.row(mdCode(x.Row), mdCode(x.Metric), formatQuantity(x.Base, x.Unit), formatQuantity(x.Head, x.Unit), formatChange(x), changeIcon[x.Change]+" "+string(x.Change))
+		t.row(mdCode(x.Row), mdCode(x.Metric), formatQuantity(x.Base, x.Unit), formatQuantity(x.Head, x.Unit), formatChange(x), changeIcon[x.Change]+" "+mdText(changeText(x)))
 	}
 	d.table(t)
 }
 
-func mdBaseline(b *Baseline) string {
+// changeText is a change and what is to be known about it.
+func changeText(d *Delta) string {
+	if d.Detail == "" {
+		return string(d.Change)
+	}
+	return string(d.Change) + ": " + clip(d.Detail, 200)
+}
+
+// withoutBaseline says what is judged where the gate was given no baseline.
+func withoutBaseline(g *Gate) string {
+	if len(g.Deltas) > 0 {
+		return "The gate was given no baseline: what ran in turns with one is judged, and absolute limits are."
+	}
+	return "There is no baseline yet: changes are not judged, absolute limits are."
+}
+
+func mdBaseline(g *Gate) string {
+	b := g.Baseline
 	if b == nil || b.Source == "none" || b.Source == "" {
-		return "There is no baseline yet: changes are not judged, absolute limits are."
+		return withoutBaseline(g)
 	}
 	s := "Compared with run " + mdCode(b.RunID)
 	if b.Commit != "" {

@@ -117,19 +117,59 @@ func (v View) textBenchmark(o TextOptions, paint func(Verdict, string) string) s
 	for _, s := range bench.Skipped {
 		t.AppendRow(table.Row{oneLine(s.Name), paint(s.Verdict, string(s.Verdict)), clip(oneLine(s.Reason), 60), "", "", ""})
 	}
-	return t.Render() + "\n\n"
+	var notes textNotes
+	for _, m := range bench.Rows {
+		for _, n := range m.Notes {
+			notes.add(m.Row(), n)
+		}
+	}
+	return t.Render() + "\n" + notes.String() + "\n"
+}
+
+// textNotes are what was noted of the rows of a table, every note once: a terminal
+// has no room for them in the table.
+type textNotes struct {
+	order []string
+	rows  map[string][]string
+}
+
+func (t *textNotes) add(row, note string) {
+	if t.rows == nil {
+		t.rows = map[string][]string{}
+	}
+	note = clip(oneLine(note), 300)
+	if len(t.rows[note]) == 0 {
+		t.order = append(t.order, note)
+	}
+	t.rows[note] = append(t.rows[note], oneLine(row))
+}
+
+func (t *textNotes) String() string {
+	var b strings.Builder
+	for _, n := range t.order {
+		whose := t.rows[n][0]
+		if len(t.rows[n]) > 1 {
+			whose = fmt.Sprintf("%d rows", len(t.rows[n]))
+		}
+		fmt.Fprintf(&b, "note: %s (%s)\n", n, whose)
+	}
+	return b.String()
 }
 
 func (v View) textDeltas(o TextOptions) string {
 	if v.Gate == nil || len(v.Gate.Deltas) == 0 {
 		return ""
 	}
+	var notes textNotes
 	t := newTable(o, "Against the baseline", table.Row{"row", "metric", "baseline", "now", "change", ""})
 	for i := range v.Gate.Deltas {
 		d := &v.Gate.Deltas[i]
 		t.AppendRow(table.Row{oneLine(d.Row), oneLine(d.Metric), formatQuantity(d.Base, oneLine(d.Unit)), formatQuantity(d.Head, oneLine(d.Unit)), oneLine(formatChange(d)), oneLine(string(d.Change))})
+		if d.Detail != "" {
+			notes.add(d.Row, d.Detail)
+		}
 	}
-	return t.Render() + "\n\n"
+	return t.Render() + "\n" + notes.String() + "\n"
 }
 
 func (v View) textReasons(paint func(Verdict, string) string) string {

@@ -44,6 +44,8 @@ type Tools struct {
 	// GPU that they see, and the loader path under which libcuda and TensorRT's
 	// libraries are found. It is asked when one starts.
 	GPUEnv func() []string
+	// Rivals are what the baseline had; nil without a baseline.
+	Rivals benchmark.Rivals
 	// State is a folder for what lets interrupted work go on.
 	State string
 }
@@ -77,7 +79,7 @@ func All(c *config.Config, t Tools) []stage.Planned {
 		{Stage: quantize.New(c, t.ORT), Off: noReduced},
 		{Stage: build.New(c, t.building(c)), Off: noEngines},
 		{Stage: validateengine.New(c, t.validating(c)), Off: noEngines},
-		{Stage: benchmark.New(c, t.ORT, t.measuring(c)), Off: noBenchmark},
+		{Stage: benchmark.New(c, t.ORT, t.measuring(c), t.Rivals), Off: noBenchmark},
 		{Stage: packaging.New(c)},
 		{Stage: served.New(c, served.Tools{Find: t.Triton})},
 	}

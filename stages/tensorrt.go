@@ -61,6 +61,6 @@ func (t Tools) measuring(c *config.Config) benchmark.Engines {
 			}
 			return w, nil
 		},
-		Versions: t.TensorRT, Read: t.Clocks,
+		Versions: t.TensorRT, Read: t.Clocks, Rivals: t.Rivals,
 	})
 }

@@ -79,6 +79,9 @@ func (a *app) pipeline(ctx context.Context, r github.Request) (out github.Outcom
 	if err != nil {
 		return out, err
 	}
+	if r.Baseline != nil {
+		s.baseline = r.Baseline(ctx, planned(s.cfg, o.Report))
+	}
 	watch := &lines{a: &b}
 	o.RunsDir, o.Until, o.AllowMissing, o.Observer = b.runsDir(), r.Until, true, watch
 	rep, err := pipeline.Run(ctx, o)

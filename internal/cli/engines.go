@@ -277,7 +277,7 @@ func (s *step) child(ctx context.Context, builds int, log io.Writer, progress fu
 }
 
 func newBenchmarkABCmd(a *app) *cobra.Command {
-	o := engine.Alternation{Rounds: 40, Block: 20, Loads: 5, CUDAGraph: true, WarmupIters: 20}
+	o := engine.Alternation{Rounds: benchmark.TurnRounds, Block: benchmark.TurnBlock, Loads: 5, CUDAGraph: true, WarmupIters: 20}
 	confidence, batch := 0.99, 0
 	c := &cobra.Command{
 		Use:   "ab CONFIG BASE.plan HEAD.plan",

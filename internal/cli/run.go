@@ -14,6 +14,7 @@ import (
 type runFlags struct {
 	until, from  string
 	only         []string
+	against      string
 	allowMissing bool
 	fresh        bool
 	noDiskCheck  bool
@@ -30,8 +31,14 @@ Markdown, HTML and JUnit, a log for each stage, and links to the artifacts.
 
 A machine that cannot do what is asked says so before the first stage (exit 3), with the
 --until that would work. So does a store that lacks what a stage outside of --from or --only
-makes, with the --from or --only that would make it.`,
-		Example: "  trtship run examples/digits/trtship.yaml\n  trtship run examples/digits/trtship.yaml --until optimize",
+makes, with the --from or --only that would make it.
+
+With --against the benchmark lets each engine and graph run in turns with the baseline's, in blocks
+side by side, which tells a change from the machine's mood; the gate then judges by that. The
+baseline's are taken from the store. One that is the same byte for byte needs no measurement.`,
+		Example: `  trtship run examples/digits/trtship.yaml
+  trtship run examples/digits/trtship.yaml --until optimize
+  trtship run examples/digits/trtship.yaml --against base/report.json`,
 		GroupID: "pipeline",
 		Args:    positional(1, 1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return a.run(cmd.Context(), args[0], f) },
@@ -39,6 +46,7 @@ makes, with the --from or --only that would make it.`,
 	c.Flags().StringVar(&f.until, "until", "", "last `stage` to run")
 	c.Flags().StringVar(&f.from, "from", "", "first `stage` to run; what it needs is taken from the store")
 	c.Flags().StringSliceVar(&f.only, "only", nil, "run these `stages` only; what they need is taken from the store")
+	c.Flags().StringVar(&f.against, "against", "", "measure in turns with the engines and graphs of this `run`, folder of a run or report.json")
 	c.Flags().BoolVar(&f.allowMissing, "allow-missing", false, "run what can run here, and report the rest as missing")
 	c.Flags().BoolVar(&f.fresh, "fresh", false, "reuse nothing")
 	c.Flags().BoolVar(&f.noDiskCheck, "no-disk-check", false, "start although the store's disk seems too small for what the run writes")
@@ -51,6 +59,11 @@ func (a *app) run(ctx context.Context, path string, f runFlags) error {
 		return err
 	}
 	defer s.Close()
+	if f.against != "" {
+		if err := s.setAgainst(f.against); err != nil {
+			return err
+		}
+	}
 	o, err := s.options(ctx)
 	if err != nil {
 		return err

@@ -24,6 +24,7 @@ func (s *session) tools(ctx context.Context) stages.Tools {
 		},
 		Triton:  func(ctx context.Context) (server.Installation, error) { return s.machine.Triton(ctx, s.cfg) },
 		Machine: s.gpuMachine,
+		Rivals:  s.rivals,
 		Clocks: func() (gpu.Reading, error) {
 			d, err := s.machine.device(ctx, s.cfg)
 			if err != nil {

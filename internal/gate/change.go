@@ -29,9 +29,9 @@ func (j *judge) changes() {
 	}
 	for _, m := range j.head.Benchmark.Rows {
 		if m.Interleaved != nil {
-			j.change(m, report.Measurement{Samples: m.Interleaved.Samples}, "measured in alternation with "+m.Interleaved.Baseline)
+			j.change(m, j.inTurns(m))
 		} else if b, ok := base[m.Row()]; ok {
-			j.change(m, b, "")
+			j.change(m, j.apart(m, b))
 		} else if j.base != nil && j.gate.Baseline.Comparable {
 			j.gate.Deltas = append(j.gate.Deltas, report.Delta{Row: m.Row(), Metric: "latency_p50_ms", Unit: "ms", Better: "lower", Head: p50(m), Change: report.New})
 		}
@@ -41,16 +41,35 @@ func (j *judge) changes() {
 	})
 }
 
-func (j *judge) change(head, base report.Measurement, detail string) {
+// apart compares two measurements that were made at different times.
+func (j *judge) apart(head, base report.Measurement) report.Delta {
 	d := Compare(floats(base.Samples), floats(head.Samples), j.margin(head), j.o.Confidence)
-	d.Row, d.Metric, d.Unit, d.Better = head.Row(), "latency_p50_ms", "ms", "lower"
-	if detail != "" {
-		d.Detail = strings.TrimPrefix(d.Detail+"; "+detail, "; ")
-	}
+	d.Metric = "latency_p50_ms"
 	if d.Base == nil {
 		d.Base, d.Head = p50(base), p50(head)
 	}
-	if !j.judgesSpeedOf(head) {
+	return d
+}
+
+// inTurns compares blocks that ran in alternation. A change that leaves an
+// engine as it is, byte for byte, cannot have made it slower.
+func (j *judge) inTurns(head report.Measurement) report.Delta {
+	il := head.Interleaved
+	var d report.Delta
+	if il.Identical {
+		one := report.Number(1)
+		d = report.Delta{Change: report.Same, Ratio: &one, Head: p50(head), Margin: report.Number(j.margin(head)), Detail: "it is the baseline's " + il.Baseline}
+	} else {
+		d = ComparePairs(floats(il.Base), floats(il.Head), j.margin(head), j.o.Confidence)
+		d.Detail = strings.TrimPrefix(d.Detail+"; measured in turns with "+il.Baseline, "; ")
+	}
+	d.Metric = il.Metric
+	return d
+}
+
+func (j *judge) change(head report.Measurement, d report.Delta) {
+	d.Row, d.Unit, d.Better = head.Row(), "ms", "lower"
+	if !j.judgesSpeedOf(head, d.Change) {
 		// Said, and not judged. Processors are shared and change their clocks: a
 		// team that wants to be held to one says by how much with a budget.
 		d.Detail = strings.TrimPrefix(d.Detail+"; a processor's speed is judged where a budget names the row", "; ")
@@ -72,19 +91,28 @@ func (j *judge) change(head, base report.Measurement, detail string) {
 	switch d.Change {
 	case report.Regressed:
 		c.Verdict = report.Fail
-		c.Hint = "measure the two engines in alternation to be sure; raise benchmark.margin or give the row a max_rise budget if this is accepted"
+		c.Hint = turns(head, "to be sure, ") + "raise benchmark.margin or give the row a max_rise budget if this is accepted"
 	case report.Unclear:
 		c.Verdict = report.Inconclusive
-		c.Hint = "raise benchmark.iters, lock the clocks, or measure the two engines in alternation"
+		c.Hint = turns(head, "") + "raise benchmark.iters or lock the clocks"
 	}
 	j.own(c)
 }
 
+// turns begins a hint with the better measurement, for a row that has had none.
+func turns(m report.Measurement, why string) string {
+	if m.Interleaved != nil {
+		return ""
+	}
+	return why + "let trtship run --against the baseline measure both in turns; "
+}
+
 // judgesSpeedOf reports whether a change of a row's latency can stop a change:
-// always on a GPU, and on a processor where a budget asks for it or the other
-// side was measured in alternation.
-func (j *judge) judgesSpeedOf(m report.Measurement) bool {
-	if !strings.EqualFold(m.Device, cpuDevice) || m.Interleaved != nil {
+// always on a GPU, and on a processor where a budget asks for it, or both sides
+// ran in turns and the answer is certain. A processor that others use too leaves
+// it open more often than not.
+func (j *judge) judgesSpeedOf(m report.Measurement, change report.Change) bool {
+	if !strings.EqualFold(m.Device, cpuDevice) || m.Interleaved != nil && change != report.Unclear {
 		return true
 	}
 	for _, b := range j.head.Settings.Budgets {

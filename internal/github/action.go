@@ -21,6 +21,9 @@ type Request struct {
 	Until  string
 	Python string
 	Set    []string
+	// Baseline looks for the report to compare with, once what decides about that is
+	// known of the run's own. The benchmark then measures in turns with what it names.
+	Baseline func(ctx context.Context, head *report.Report) *report.Report
 	// Logs takes everything that the pipeline and its children print.
 	Logs io.Writer
 }
@@ -89,8 +92,13 @@ type session struct {
 	outcome Outcome
 	report  *report.Report
 	gate    *report.Gate
-	base    *report.Report
 	notes   []string
+
+	// The baseline, once it was looked for.
+	looked         bool
+	base           *report.Report
+	source, commit string
+	model          string // the name it was looked for by
 }
 
 func (s *session) run(ctx context.Context) (failure.Code, error) {
@@ -130,7 +138,9 @@ func (s *session) runPipeline(ctx context.Context) error {
 	if !filepath.IsAbs(config) {
 		config = filepath.Join(s.env.Workspace, config)
 	}
-	s.outcome, err = s.Pipeline(ctx, Request{Config: config, Until: s.in["until"], Python: s.in["python"], Set: set, Logs: s.Stdout})
+	s.outcome, err = s.Pipeline(ctx, Request{
+		Config: config, Until: s.in["until"], Python: s.in["python"], Set: set, Logs: s.Stdout, Baseline: s.findBaseline,
+	})
 	resume()
 	end()
 	if ctx.Err() != nil {
@@ -159,6 +169,8 @@ func (s *session) key() string {
 	name := "model"
 	if s.report != nil {
 		name = s.report.Model.Name
+	} else if s.model != "" {
+		name = s.model
 	}
 	if s.env.Job != "" {
 		name += "/" + s.env.Job
@@ -172,7 +184,10 @@ func (s *session) judge(ctx context.Context) {
 	for i := range o.Checks {
 		o.Checks[i].Subject.Node = s.env.relative(o.Checks[i].Subject.Node)
 	}
-	s.base, o.Source, o.BaselineCommit = s.baseline(ctx)
+	if !s.looked {
+		s.findBaseline(ctx, s.report)
+	}
+	o.Source, o.BaselineCommit = s.source, s.commit
 	// A baseline that was named is wanted; one that was looked for may be absent.
 	o.RequireBaseline = s.in.Bool("require-baseline") || s.in["baseline"] != "auto" && s.in["baseline"] != "none"
 	if s.event.Fork {
@@ -218,13 +233,20 @@ func orGone(repo string) string {
 	return repo
 }
 
-// baseline finds the report to compare with. Every outcome is said.
-func (s *session) baseline(ctx context.Context) (r *report.Report, source, commit string) {
+// findBaseline finds the report to compare head with, and keeps it. Every outcome
+// is said. It is asked once: before the run, else after it.
+func (s *session) findBaseline(ctx context.Context, head *report.Report) *report.Report {
+	s.looked, s.model = true, head.Model.Name
+	s.base, s.source, s.commit = s.baseline(ctx, head)
+	return s.base
+}
+
+func (s *session) baseline(ctx context.Context, head *report.Report) (r *report.Report, source, commit string) {
 	switch b := s.in["baseline"]; b {
 	case "none":
 		return nil, "", ""
 	case "auto":
-		return s.lookUp(ctx)
+		return s.lookUp(ctx, head)
 	default:
 		path := absolute(s.env.Workspace, []string{b})[0]
 		r, err := report.Read(path)
@@ -236,13 +258,13 @@ func (s *session) baseline(ctx context.Context) (r *report.Report, source, commi
 	}
 }
 
-func (s *session) lookUp(ctx context.Context) (r *report.Report, source, commit string) {
+func (s *session) lookUp(ctx context.Context, head *report.Report) (r *report.Report, source, commit string) {
 	api, err := NewAPI(s.env, s.Client, s.Clock)
 	if err != nil {
 		s.notes = append(s.notes, "No baseline was looked for: "+short(err)+".")
 		return nil, "", ""
 	}
-	found, err := api.Baseline(ctx, s.event, ArtifactName(s.key(), "report"), s.in.Int("baseline-depth"), s.env.RunID, s.report)
+	found, err := api.Baseline(ctx, s.event, ArtifactName(s.key(), "report"), s.in.Int("baseline-depth"), s.env.RunID, head)
 	if err != nil {
 		s.notes = append(s.notes, "The baseline could not be looked up: "+explain(err, "{actions: read, contents: read}", false)+".")
 		return nil, "", ""

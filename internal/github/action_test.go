@@ -29,6 +29,8 @@ type step struct {
 	dir      string
 	pipeline github.Pipeline
 	request  github.Request
+	before   *report.Report // what is known of the report before the run; nil looks for no baseline then
+	found    *report.Report // that baseline
 }
 
 const pullRequestEvent = `{"action":"synchronize","number":7,"pull_request":{"number":7,"head":{"sha":"head","ref":"f","repo":{"full_name":"%s"}},"base":{"sha":"m3","ref":"main"}},"repository":{"full_name":"owner/model"}}`
@@ -48,6 +50,9 @@ func newStep(t *testing.T, r *report.Report) *step {
 	}
 	s.pipeline = func(_ context.Context, req github.Request) (github.Outcome, error) {
 		s.request = req
+		if s.before != nil {
+			s.found = req.Baseline(context.Background(), s.before)
+		}
 		fmt.Fprintln(req.Logs, "::error::printed by the model's code")
 		run := filepath.Join(s.dir, ".trtship", "runs", r.Run.ID)
 		engine := filepath.Join(s.dir, ".trtship", "store", "engine")
@@ -298,6 +303,31 @@ func TestABaselineThatIsNamed(t *testing.T) {
 	s.env["INPUT_BASELINE"] = "none.json"
 	if code, err := s.run(t); err != nil || code != failure.Incomplete {
 		t.Errorf("code %d, %v; want 13 for a named baseline that is not there", code, err)
+	}
+}
+
+func TestTheBaselineIsLookedForOnceAndBeforeTheRun(t *testing.T) {
+	looked := func(before *report.Report) (*step, int) {
+		s := newStep(t, reporttest.Full())
+		s.before = before
+		s.api.Artifacts = []githubtest.Artifact{{ID: 10, Name: artifactName, HeadSHA: "m2", RunID: 1, Contents: packed(t, report.Pass, nil)}}
+		if code, err := s.run(t); err != nil || code != 0 {
+			t.Fatalf("code %d, %v\n%s", code, err, s.out.String())
+		}
+		if o := s.outputs(t); o["baseline"] != "base-run" {
+			t.Errorf("the gate's baseline is %q", o["baseline"])
+		}
+		return s, len(s.api.Snapshot().Seen)
+	}
+	_, after := looked(nil)
+	full := reporttest.Full()
+	known := &report.Report{Run: report.Run{Config: full.Run.Config}, Model: report.Model{Name: full.Model.Name}, Environment: full.Environment}
+	s, before := looked(known)
+	if s.found == nil || s.found.Run.ID != "base-run" {
+		t.Errorf("before the run the baseline is %+v", s.found)
+	}
+	if before != after {
+		t.Errorf("%d requests, and %d where the baseline is looked for after the run", before, after)
 	}
 }
 

@@ -44,11 +44,13 @@ type Stage struct {
 	cfg     *config.Config
 	lib     ort.Library
 	engines Engines
+	rivals  Rivals
 }
 
-// New returns the stage. engines is nil where the configuration asks for none.
-func New(cfg *config.Config, lib ort.Library, engines Engines) *Stage {
-	return &Stage{cfg: cfg, lib: lib, engines: engines}
+// New returns the stage. engines is nil where the configuration asks for none,
+// rivals where there is no baseline to be measured in turns with.
+func New(cfg *config.Config, lib ort.Library, engines Engines, rivals Rivals) *Stage {
+	return &Stage{cfg: cfg, lib: lib, engines: engines, rivals: rivals}
 }
 
 // wantsEngines reports whether engines are part of what was asked for.
@@ -103,7 +105,7 @@ func (s *Stage) Tools(ctx context.Context) (map[string]string, error) {
 func (s *Stage) Run(ctx context.Context, in stage.Inputs, out stage.Outputs) ([]report.Check, error) {
 	doc := report.Benchmark{Rows: []report.Measurement{}}
 	if s.cfg.Benchmark.Baseline || !s.wantsEngines() {
-		for _, g := range s.graphs(in) {
+		for _, g := range s.graphs(ctx, in) {
 			rows, skipped, err := ONNX(ctx, s.cfg, s.lib, g, Output{Log: out.Log(), Progress: out.Progress})
 			if err != nil {
 				return nil, err
@@ -141,11 +143,14 @@ func (s *Stage) measureEngines(ctx context.Context, in stage.Inputs, out stage.O
 
 // graphs are the graphs to run in ONNX Runtime: the optimized one, else the
 // exported one; and where ONNX Runtime is what serves, each other precision.
-func (s *Stage) graphs(in stage.Inputs) []Graph {
+func (s *Stage) graphs(ctx context.Context, in stage.Inputs) []Graph {
 	var out []Graph
+	add := func(a artifact.Artifact, precision string) {
+		out = append(out, Graph{Path: filepath.Join(a.Dir, modelFile), Precision: precision, Rival: s.rivals.of(ctx, a)})
+	}
 	for _, kind := range []artifact.Kind{artifact.OptimizedONNX, artifact.ONNX} {
 		if all := in.All(kind); len(all) > 0 {
-			out = append(out, Graph{Path: filepath.Join(all[0].Dir, modelFile), Precision: "fp32"})
+			add(all[0], "fp32")
 			break
 		}
 	}
@@ -154,7 +159,7 @@ func (s *Stage) graphs(in stage.Inputs) []Graph {
 	}
 	for _, a := range in.All(artifact.PrecisionONNX) {
 		if a.Label != "fp32" {
-			out = append(out, Graph{Path: filepath.Join(a.Dir, modelFile), Precision: a.Label})
+			add(a, a.Label)
 		}
 	}
 	return out

@@ -91,7 +91,7 @@ benchmark: {iters: 20, warmup_iters: 5, batch_sizes: [1, 8], concurrency: [1, 2]
 func run(t *testing.T, cfg *config.Config, engines Engines, in given) ([]report.Check, report.Benchmark, error) {
 	t.Helper()
 	out := testkit.NewOutputs(t)
-	s := New(cfg, library(t), engines)
+	s := New(cfg, library(t), engines, nil)
 	checks, err := s.Run(t.Context(), in, out)
 	var doc report.Benchmark
 	if b := out.Documents[artifact.BenchmarkReport]; b != nil {
@@ -254,7 +254,7 @@ func TestEnginesAreMeasuredWhereTheyAreAskedFor(t *testing.T) {
 	if err != nil || doc.Skipped[0].Verdict != report.Missing || report.Of(checks) != report.Missing {
 		t.Errorf("%v: %+v", err, doc.Skipped)
 	}
-	s := New(cfg, library(t), engines{})
+	s := New(cfg, library(t), engines{}, nil)
 	if tools, err := s.Tools(t.Context()); err != nil || tools["tensorrt"] != "10.6" || tools["onnxruntime"] == "" {
 		t.Errorf("tools %v, %v", tools, err)
 	}

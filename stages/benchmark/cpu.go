@@ -3,6 +3,7 @@ package benchmark
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -24,6 +25,7 @@ const (
 type Graph struct {
 	Path      string
 	Precision string
+	Rival     *Rival // what the baseline had in its place; nil without a baseline
 }
 
 // ONNX measures a graph in ONNX Runtime on the CPU, for every pair of batch
@@ -70,6 +72,11 @@ func ONNX(ctx context.Context, cfg *config.Config, lib ort.Library, g Graph, out
 				}
 				skipped = append(skipped, broken(row, err))
 				continue
+			}
+			if err := g.Rival.inTurns(ctx, &r, latencyMedian, func() (base, head []float64, err error) {
+				return graphsInTurns(ctx, cfg, lib, [2]string{filepath.Join(g.Rival.Dir, modelFile), g.Path}, feed, blockOf(r), workers, out)
+			}); err != nil {
+				return nil, nil, err
 			}
 			if batch != int64(asked) {
 				r.Notes = append(r.Notes, fmt.Sprintf("the batch of the model is fixed at %d; batch_sizes asks for %d", batch, asked))
@@ -138,24 +145,16 @@ func feedOf(cfg *config.Config, found []ort.ValueInfo, ranges []report.IntegerRa
 
 // measureRow measures one pair in a fresh process.
 func measureRow(ctx context.Context, cfg *config.Config, lib ort.Library, g Graph, feed []tensor.Named, batch, workers int, out Output) (report.Measurement, error) {
-	limit := time.Duration(cfg.Benchmark.MaxSeconds) * time.Second
-	// Warm-up and timing stop by themselves; this ends a runtime that hangs.
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*limit+time.Minute, fmt.Errorf("no end within twice benchmark.max_seconds (%s)", limit))
+	ctx, cancel := limited(ctx, cfg)
 	defer cancel()
-	threads, mode := ort.DefaultThreads, "threads=default"
-	if n := cfg.Benchmark.Threads; n > 0 {
-		threads, mode = n, fmt.Sprintf("threads=%d", n)
-	}
-	session, err := ort.Open(ctx, lib, g.Path, ort.Options{
-		Threads: threads, GraphOptimization: ort.OptimizeAll, MemoryMB: cfg.Validation.MemoryMB, Log: out.Log,
-	})
+	session, err := openGraph(ctx, cfg, lib, g.Path, out)
 	if err != nil {
 		return report.Measurement{}, err
 	}
 	defer session.Close()
 	result, err := session.Benchmark(ctx, feed, ort.BenchmarkRequest{
 		Workers: workers, Warmup: cfg.Benchmark.WarmupIters, Iters: cfg.Benchmark.Iters,
-		MaxTimeMs: float64(limit.Milliseconds()) / 2,
+		MaxTimeMs: float64(cfg.Benchmark.MaxSeconds) * 1000 / 2,
 	})
 	if err != nil {
 		return report.Measurement{}, err
@@ -166,7 +165,27 @@ func measureRow(ctx context.Context, cfg *config.Config, lib ort.Library, g Grap
 	}
 	load := report.Number(session.LoadMs())
 	m.Backend, m.Device, m.Precision = backend, cpu, g.Precision
-	m.Mode = "graph-optimisation=all " + mode
+	m.Mode = "graph-optimisation=all threads=default"
+	if n := cfg.Benchmark.Threads; n > 0 {
+		m.Mode = fmt.Sprintf("graph-optimisation=all threads=%d", n)
+	}
 	m.LoadMs, m.PeakRSS = &load, result.PeakRSS
 	return m, nil
+}
+
+// limited ends a runtime that hangs; warm-up and timing stop by themselves.
+func limited(ctx context.Context, cfg *config.Config) (context.Context, context.CancelFunc) {
+	limit := time.Duration(cfg.Benchmark.MaxSeconds) * time.Second
+	return context.WithTimeoutCause(ctx, 2*limit+time.Minute, fmt.Errorf("no end within twice benchmark.max_seconds (%s)", limit))
+}
+
+// openGraph loads a graph as it is measured.
+func openGraph(ctx context.Context, cfg *config.Config, lib ort.Library, path string, out Output) (*ort.Session, error) {
+	threads := ort.DefaultThreads
+	if n := cfg.Benchmark.Threads; n > 0 {
+		threads = n
+	}
+	return ort.Open(ctx, lib, path, ort.Options{
+		Threads: threads, GraphOptimization: ort.OptimizeAll, MemoryMB: cfg.Validation.MemoryMB, Log: out.Log,
+	})
 }

@@ -35,6 +35,8 @@ type GPUTools struct {
 	Versions func(ctx context.Context) (map[string]string, error)
 	// Read asks NVML about the GPU that is measured; nil reads nothing.
 	Read func() (gpu.Reading, error)
+	// Rivals are the baseline's engines; nil without a baseline.
+	Rivals Rivals
 }
 
 // OnGPU measures engines directly, without a server.
@@ -100,11 +102,16 @@ func (g *OnGPU) one(ctx context.Context, a artifact.Artifact, out Workplace) (ro
 	if err != nil {
 		return nil, nil, err
 	}
-	settings := g.settings()
+	settings, rival := g.settings(), g.tools.Rivals.of(ctx, a)
 	for i, s := range settings {
 		row := fmt.Sprintf("%s %s batch %d concurrency %d %s", tensorrt, a.Label, s.batch, s.streams, s.mode())
 		out.Progress(int64(i), int64(len(settings)), row)
 		m, err := g.row(ctx, a, d, s, out)
+		if err == nil {
+			err = rival.inTurns(ctx, &m, computeMedian, func() (base, head []float64, err error) {
+				return g.enginesInTurns(ctx, rival, a, d, s, out)
+			})
+		}
 		switch {
 		case err == nil:
 			rows = append(rows, m)

@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 )
 
@@ -26,12 +27,17 @@ type Child struct {
 	Phases map[string][]float64
 	// Loads are the loadings of that benchmark.
 	Loads []map[string]any
+	// Blocks are what two engines in turns answer: the medians of "base" and "head".
+	Blocks map[string][]float64
+	// Turns are the plans of those engines.
+	Turns map[string]string
 
 	mu      sync.Mutex
 	Asked   []string
 	Builds  []map[string]any
 	Closed  bool
 	Started int
+	opened  []string
 }
 
 // Close marks the child as ended.
@@ -74,11 +80,14 @@ func (c *Child) answer(method string, p map[string]any) (any, error) {
 		c.Builds = append(c.Builds, p)
 		return c.build(p)
 	case "trt.open":
-		return map[string]any{"engine": "1", "load_ms": 7.5, "memory_bytes": 1 << 20}, nil
+		c.opened = append(c.opened, fmt.Sprint(p["plan"]))
+		return map[string]any{"engine": strconv.Itoa(len(c.opened)), "load_ms": 7.5, "memory_bytes": 1 << 20}, nil
 	case "trt.close":
 		return map[string]any{}, nil
 	case "trt.infer":
 		return c.infer(p)
+	case "trt.compare":
+		return c.Blocks, c.turns(p)
 	case "trt.benchmark":
 		return map[string]any{
 			"cold_ms": 3.0, "load_ms": 7.5, "gpu_memory_bytes": 2 << 20, "wall_seconds": 0.5, "phases": c.Phases,
@@ -86,6 +95,19 @@ func (c *Child) answer(method string, p map[string]any) (any, error) {
 		}, nil
 	}
 	return nil, errors.New("no answer to " + method)
+}
+
+// turns notes which plans were set against each other.
+func (c *Child) turns(p map[string]any) error {
+	c.Turns = map[string]string{}
+	for _, side := range []string{"base", "head"} {
+		handle, err := strconv.Atoi(fmt.Sprint(p[side].(map[string]any)["engine"]))
+		if err != nil || handle < 1 || handle > len(c.opened) {
+			return fmt.Errorf("no engine %v: %w", p[side], err)
+		}
+		c.Turns[side] = c.opened[handle-1]
+	}
+	return nil
 }
 
 // build writes a plan and describes it.

@@ -2,6 +2,8 @@
 package onnxtest
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -129,6 +131,23 @@ func (b *Builder) Model(t testing.TB) *onnx.Model {
 		t.Fatal(err)
 	}
 	return m
+}
+
+// Products is a chain of n matrix products, from input to y, both float32
+// [batch, 64]: what takes longer the longer it is.
+func Products(n int, input string) *Builder {
+	b := New(17).Input(input, tensor.Float32, "batch", 64).Output("y", tensor.Float32, "batch", 64)
+	b.Floats("w", []int64{64, 64}, slices.Repeat([]float32{1.0 / 64}, 64*64)...)
+	from := input
+	for i := range n {
+		to := fmt.Sprintf("p%d", i)
+		if i == n-1 {
+			to = "y"
+		}
+		b.Node("MatMul", from+" w", to)
+		from = to
+	}
+	return b
 }
 
 // Int makes an integer attribute.

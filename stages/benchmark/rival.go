@@ -1,0 +1,226 @@
+package benchmark
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/trtship/trtship/internal/artifact"
+	"github.com/trtship/trtship/internal/config"
+	"github.com/trtship/trtship/internal/engine"
+	"github.com/trtship/trtship/internal/measure"
+	"github.com/trtship/trtship/internal/ort"
+	"github.com/trtship/trtship/internal/tensor"
+	"github.com/trtship/trtship/report"
+)
+
+// Blocks of engines that run in turns, unless somebody asks for others.
+const (
+	TurnRounds = 40 // each engine runs a block in each
+	TurnBlock  = 20 // requests of a block
+)
+
+// Blocks in ONNX Runtime: long enough for a median to be worth something on a
+// processor that others use too, and of a few requests at least.
+const (
+	cpuRounds     = 30
+	cpuBlockMs    = 20
+	cpuBlockLeast = 3
+	cpuBlockMost  = 500
+)
+
+// The medians of blocks, as the gate names them.
+const (
+	computeMedian = "compute_p50_ms"
+	latencyMedian = "latency_p50_ms"
+)
+
+// Rivals finds what the baseline had in the place of an artifact of this run:
+// that of the same kind and label. It is nil without a baseline, and an error
+// says why the baseline's cannot be had.
+type Rivals func(ctx context.Context, kind artifact.Kind, label string) (*artifact.Artifact, error)
+
+// Rival is what the baseline had in the place of an engine or a graph.
+type Rival struct {
+	artifact.Artifact
+	identical bool
+	why       string // it cannot be had
+}
+
+// of finds the rival of an artifact; nil where nobody asks for one.
+func (r Rivals) of(ctx context.Context, a artifact.Artifact) *Rival {
+	if r == nil {
+		return nil
+	}
+	found, err := r(ctx, a.Kind, a.Label)
+	switch {
+	case err != nil:
+		return &Rival{why: err.Error()}
+	case found == nil:
+		return nil
+	}
+	return &Rival{Artifact: *found, identical: found.Digest == a.Digest}
+}
+
+// inTurns adds to a row what the rival says about it. run measures both in turns:
+// the medians of the blocks of the baseline's and of ours. What keeps it from that
+// is a note; only the end of everything is an error.
+func (r *Rival) inTurns(ctx context.Context, m *report.Measurement, metric string, run func() (base, head []float64, err error)) error {
+	switch {
+	case r == nil:
+		return nil
+	case r.why != "":
+		m.Notes = append(m.Notes, apart+r.why)
+		return nil
+	case r.identical:
+		m.Interleaved = &report.Interleaved{Baseline: r.ID(), Metric: metric, Identical: true}
+		return nil
+	}
+	base, head, err := run()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		why, _, _ := strings.Cut(err.Error(), "\n")
+		m.Notes = append(m.Notes, apart+why)
+		return nil
+	}
+	m.Interleaved = &report.Interleaved{Baseline: r.ID(), Metric: metric, Base: numbers(base), Head: numbers(head)}
+	return nil
+}
+
+// apart begins the note of a row that is compared with what another run measured.
+const apart = "not measured in turns with the baseline's: "
+
+func numbers(all []float64) []report.Number {
+	out := make([]report.Number, len(all))
+	for i, x := range all {
+		out[i] = report.Number(x)
+	}
+	return out
+}
+
+// enginesInTurns runs a row's engine and its rival in one fresh child.
+func (g *OnGPU) enginesInTurns(ctx context.Context, rival *Rival, a artifact.Artifact, d *engine.Description, s setting, out Workplace) (base, head []float64, err error) {
+	if s.streams != 1 {
+		return nil, nil, errors.New("engines run in turns with one request at a time")
+	}
+	theirs, err := engine.DescriptionOf(rival.Artifact)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := match(theirs, d); err != nil {
+		return nil, nil, err
+	}
+	feeds, err := g.feeds(s, theirs, d)
+	if err != nil {
+		return nil, nil, err
+	}
+	scratch, err := out.Scratch("benchmark-turns-" + a.Label)
+	if err != nil {
+		return nil, nil, err
+	}
+	child, err := g.tools.Start(ctx, out.Log(), nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer child.Close()
+	b, err := engine.Open(child, filepath.Join(rival.Dir, engine.PlanFile), theirs, scratch)
+	if err != nil {
+		return nil, nil, fmt.Errorf("load %s: %w", rival.ID(), err)
+	}
+	h, err := engine.Open(child, filepath.Join(a.Dir, engine.PlanFile), d, scratch)
+	if err != nil {
+		return nil, nil, err
+	}
+	return engine.Alternate(b, h, feeds[0], feeds[1], engine.Alternation{
+		Rounds: TurnRounds, Block: TurnBlock, Loads: g.cfg.Benchmark.Loads, CUDAGraph: s.graph, WarmupIters: g.cfg.Benchmark.WarmupIters,
+	})
+}
+
+// match refuses a baseline's engine that could not take the place of ours here.
+func match(theirs, ours *engine.Description) error {
+	if theirs.Typing != ours.Typing {
+		return fmt.Errorf("its typing is %s, ours %s", theirs.Typing, ours.Typing)
+	}
+	if unlike := theirs.TensorsUnlike(ours, "the baseline's", "ours"); len(unlike) > 0 {
+		return fmt.Errorf("they have other tensors: %s", unlike[0])
+	}
+	return theirs.LoadsOn(engine.Machine{TensorRT: ours.TensorRT, GPU: ours.GPU, ComputeCapability: ours.ComputeCapability})
+}
+
+func (g *OnGPU) feeds(s setting, of ...*engine.Description) ([][]tensor.Named, error) {
+	out := make([][]tensor.Named, len(of))
+	for i, d := range of {
+		var err error
+		if out[i], err = EngineFeed(g.cfg, d, s.batch); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// blockOf is how many requests a block has, where one takes so many milliseconds.
+func blockOf(m report.Measurement) int {
+	l, ok := m.Latency()
+	if !ok || l.P50 <= 0 {
+		return cpuBlockLeast
+	}
+	return int(min(cpuBlockMost, max(cpuBlockLeast, math.Ceil(cpuBlockMs/float64(l.P50)))))
+}
+
+// graphsInTurns runs a graph and its rival in ONNX Runtime, each in a process of
+// its own, one block after the other in ABBA order. Rounds for which
+// benchmark.max_seconds has no time are left out.
+func graphsInTurns(ctx context.Context, cfg *config.Config, lib ort.Library, paths [2]string, feed []tensor.Named, block, workers int, out Output) (base, head []float64, err error) {
+	var sessions [2]*ort.Session
+	for i, path := range paths {
+		if sessions[i], err = openGraph(ctx, cfg, lib, path, out); err != nil {
+			return nil, nil, err
+		}
+		defer sessions[i].Close()
+	}
+	until := time.Now().Add(time.Duration(cfg.Benchmark.MaxSeconds) * time.Second)
+	var blocks [2][]float64
+	for round := range cpuRounds {
+		if round > 0 && time.Now().After(until) {
+			break
+		}
+		if out.Progress != nil {
+			out.Progress(int64(round), cpuRounds, "in turns with the baseline's")
+		}
+		q := ort.BenchmarkRequest{Workers: workers, Warmup: 1, Iters: block}
+		if round == 0 {
+			q.Warmup = cfg.Benchmark.WarmupIters
+		}
+		for turn := range 2 {
+			side := (turn + round) % 2
+			result, err := sessions[side].Benchmark(ctx, feed, q)
+			if err != nil {
+				return nil, nil, err
+			}
+			ms, err := medianOf(result)
+			if err != nil {
+				return nil, nil, err
+			}
+			blocks[side] = append(blocks[side], ms)
+		}
+	}
+	return blocks[0], blocks[1], nil
+}
+
+// medianOf is the median of a block's requests, none of which may have failed.
+func medianOf(r ort.BenchmarkResult) (float64, error) {
+	m, err := r.Measurement(1)
+	if err != nil {
+		return 0, err
+	}
+	if m.Errors > 0 {
+		return 0, fmt.Errorf("%d of %d requests failed", m.Errors, m.Requests)
+	}
+	return measure.Median(measure.Floats(m.Samples)), nil
+}
