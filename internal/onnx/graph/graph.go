@@ -47,6 +47,7 @@ type Graph struct {
 
 	proto  *onnxpb.GraphProto
 	infos  map[*Value]*onnxpb.ValueInfoProto
+	ends   []*onnxpb.ValueInfoProto // of each output slot: what it was declared as
 	annots []annotation
 }
 

@@ -47,6 +47,22 @@ func TestLoadingAndWritingBackChangesNothing(t *testing.T) {
 	}
 }
 
+// What is declared at one place may say less than at the other.
+func TestAnInputThatIsAnOutputKeepsBothDeclarations(t *testing.T) {
+	m := onnxtest.New(17).Input("x", tensor.Float32, "batch", 4).Input("z", tensor.Float32, nil, nil).Node("Add", "x z", "y").
+		Output("x", tensor.Float32, nil, nil).Output("z", tensor.Float32, 2, 4).Output("y", tensor.Float32, "batch", 4).Model(t)
+	mod := Load(m)
+	if d := cmp.Diff(m.Graph(), mod.Model().Graph(), protocmp.Transform()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if err := mod.Infer(nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := mod.Main.Inputs[0].Fact.Shape; len(got) != 2 || got[1].N != 4 {
+		t.Errorf("the input x has shape %v, want [batch 4]", got)
+	}
+}
+
 // forgetEmptyDomains makes a domain that is empty one that is not there.
 func forgetEmptyDomains(g *onnxpb.GraphProto) {
 	for _, n := range g.Node {

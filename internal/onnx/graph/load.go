@@ -59,7 +59,12 @@ func (l *loader) graph(p *onnxpb.GraphProto, parent *Node, outer *frame) *Graph 
 		v := f.byName[o.GetName()]
 		v.slots++
 		g.Outputs = append(g.Outputs, v)
-		g.infos[v] = o
+		// An input that is an output as well is declared twice, and one of the
+		// two may say less than the other.
+		g.ends = append(g.ends, o)
+		if !v.Input {
+			g.infos[v] = o
+		}
 	}
 	for _, info := range p.GetValueInfo() {
 		if v := f.byName[info.GetName()]; v != nil && g.infos[v] == nil {

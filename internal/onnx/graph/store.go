@@ -41,9 +41,9 @@ func (g *Graph) message() *onnxpb.GraphProto {
 		listed[v] = true
 		p.Input = append(p.Input, named(g.infos[v], v.Name))
 	}
-	for _, v := range g.Outputs {
+	for i, v := range g.Outputs {
 		listed[v] = true
-		p.Output = append(p.Output, named(g.infos[v], v.Name))
+		p.Output = append(p.Output, named(g.ends[i], v.Name))
 	}
 	for _, v := range g.Inits {
 		p.Initializer = append(p.Initializer, namedTensor(v.Init, v.Name))
