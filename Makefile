@@ -11,6 +11,7 @@ export CGO_CFLAGS := -g -O2 -Wno-deprecated-declarations
 PYTHON_ENVS := base triton
 TEST_FLAGS ?=
 FUZZ_FLAGS ?=
+FUZZ_TIME ?=
 COVER_FLOOR ?= 85
 PART ?= all
 
@@ -88,8 +89,8 @@ faults: build ## kill runs at random moments and every failpoint, fill the disk,
 	$(loopback)
 	TRTSHIP_RECORD_FAULTS=1 $(GO) test -timeout 120m -count=1 -tags faults -v $(FAULT_PACKAGES)
 
-fuzz: ## fuzz each target 200,000 times (5,000 with ONNX Runtime) and let it find planted bugs, half an hour on 2 cores; counts go to docs/verification/faults.json
-	$(GO) run ./internal/testkit/fuzz -record $(FUZZ_FLAGS)
+fuzz: ## fuzz each target 200,000 times (5,000 with ONNX Runtime) and let it find planted bugs, half an hour on 2 cores (FUZZ_TIME=10s: each target for that long); counts go to docs/verification/faults.json
+	$(GO) run ./internal/testkit/fuzz -record $(if $(FUZZ_TIME),-time $(FUZZ_TIME)) $(FUZZ_FLAGS)
 
 cover: ## open the coverage of the last `make test` by line
 	$(GO) tool cover -html=coverage/profile

@@ -118,8 +118,33 @@ func KeepFaults(root string, keep func(FaultRow) bool) error {
 	return changeFaults(root, keep, nil)
 }
 
+// RecordedFault is the row that merging row would replace, if there is one.
+func RecordedFault(root string, row FaultRow) (FaultRow, bool, error) {
+	text, err := os.ReadFile(faultsPath(root))
+	if errors.Is(err, fs.ErrNotExist) {
+		return FaultRow{}, false, nil
+	}
+	var doc faultsFile
+	if err == nil {
+		err = json.Unmarshal(text, &doc)
+	}
+	if err != nil {
+		return FaultRow{}, false, err
+	}
+	for _, old := range doc.Rows {
+		if replaced(old, []FaultRow{row}) {
+			return old, true, nil
+		}
+	}
+	return FaultRow{}, false, nil
+}
+
+func faultsPath(root string) string {
+	return filepath.Join(root, "docs", "verification", "faults.json")
+}
+
 func changeFaults(root string, keep func(FaultRow) bool, rows []FaultRow) error {
-	path := filepath.Join(root, "docs", "verification", "faults.json")
+	path := faultsPath(root)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}

@@ -134,4 +134,11 @@ func TestRowsAreReplacedAndKept(t *testing.T) {
 	if len(got.Rows) != 8 {
 		t.Errorf("%d rows, want 8: the one of a test that is gone goes", len(got.Rows))
 	}
+	old, found, err := testkit.RecordedFault(root, testkit.FaultRow{Kind: testkit.KindFuzz, Package: "a", Test: "FuzzX"})
+	if err != nil || !found || old.Tried != 1000 {
+		t.Errorf("the row that would be replaced is %+v, %v, %v; want 1000 executions", old, found, err)
+	}
+	if old, found, err := testkit.RecordedFault(root, testkit.FaultRow{Kind: testkit.KindPlanted, Package: "a", Test: "FuzzX"}); err != nil || found {
+		t.Errorf("%+v, %v would be replaced, want nothing: its subject is another", old, err)
+	}
 }

@@ -55,7 +55,7 @@ func (o options) findPlanted(ctx context.Context, t target, p plant) (testkit.Fa
 	if t.ort {
 		most = plantedORT
 	}
-	got, err := o.fuzz(ctx, binary, work, t, most, plantedTime)
+	got, err := o.fuzz(ctx, binary, work, t, budget{executions: most}, plantedTime)
 	row.Tried, row.Seconds = got.executions, got.seconds
 	if !got.failed {
 		return row, fmt.Errorf("%s: not found in %d executions: %w", p.about, got.executions, orNotFound(err))
