@@ -29,8 +29,8 @@ var plants = []plant{
 		file: "internal/github/event.go", old: "!strings.EqualFold(ev.HeadRepo, ev.Repository)", new: "len(ev.HeadRepo) > len(ev.Repository)",
 	},
 	{
-		target: "internal/github.FuzzReplies", about: "expects a character in each line of a patch",
-		file: "internal/github/changes.go", old: `if line == 0 || text == "" {`, new: "if line == 0 {",
+		target: "internal/github.FuzzReplies", about: "takes lines before the first hunk of a patch for changed ones",
+		file: "internal/github/changes.go", old: `if line == 0 || text == "" {`, new: `if text == "" {`,
 	},
 	{
 		target: "internal/onnx.FuzzOpen", about: "loses fields that it does not know",
@@ -91,8 +91,8 @@ var plants = []plant{
 		file: "internal/triton/pbtxt/write.go", old: "`\\%03o`", new: "`\\%o`",
 	},
 	{
-		target: "internal/triton/registry.FuzzManifest", about: "takes a name that begins alike for the folder",
-		file: "internal/triton/registry/registry.go", old: `!strings.HasPrefix(name, model+"/")`, new: "!strings.HasPrefix(name, model)",
+		target: "internal/triton/registry.FuzzManifest", about: "looks at the first file only",
+		file: "internal/triton/registry/registry.go", old: "range m.Layers {", new: "range m.Layers[:min(1, len(m.Layers))] {",
 	},
 	{
 		target: "internal/triton/server.FuzzEngineReply", about: "looks at two of three zeros in the head of a log's frame",

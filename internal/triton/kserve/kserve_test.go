@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net"
 	"net/http"
@@ -532,7 +533,14 @@ func TestTypedContentsOfOtherServers(t *testing.T) {
 
 func FuzzReply(f *testing.F) {
 	f.Add([]byte(`{"model_name":"m","outputs":[{"name":"y","datatype":"FP32","shape":[1,2],"data":[[1,NaN]]}]}`), "")
-	f.Add([]byte(`{"outputs":[{"name":"y","datatype":"BYTES","shape":[1],"parameters":{"binary_data_size":5}}]}`+"\x01\x00\x00\x00a"), "91")
+	for n := range 4 { // strings, each after its length
+		header := fmt.Sprintf(`{"outputs":[{"name":"y","datatype":"BYTES","shape":[%d],"parameters":{"binary_data_size":%d}}]}`, 1+4*n, 5+20*n)
+		body := header + strings.Repeat("\x01\x00\x00\x00a", 1+4*n)
+		if _, err := kserve.DecodeHTTP([]byte(body), strconv.Itoa(len(header))); err != nil {
+			f.Fatalf("a seed is refused: %v", err)
+		}
+		f.Add([]byte(body), strconv.Itoa(len(header)))
+	}
 	f.Add([]byte(`{"outputs":[{"name":"y","datatype":"INT64","shape":[9223372036854775807,2],"data":[]}]}`), "")
 	f.Fuzz(func(t *testing.T, body []byte, length string) {
 		r, err := kserve.DecodeHTTP(body, length)

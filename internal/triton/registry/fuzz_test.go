@@ -28,6 +28,12 @@ func FuzzManifest(f *testing.F) {
 		}
 		f.Add(b, v1.MediaTypeImageManifest, "latest")
 	}
+	// A short one, in which a byte that is changed or lost anywhere matters.
+	short := `{"artifactType":"` + ArtifactType + `","annotations":{"` + modelAnnotation + `":"mmmm"},"layers":[`
+	for _, name := range "abcdefgh" {
+		short += `{"annotations":{"` + v1.AnnotationTitle + `":"mmmm/` + string(name) + `"}},`
+	}
+	f.Add([]byte(strings.TrimSuffix(short, ",")+"]}"), v1.MediaTypeImageManifest, "v1")
 	f.Add([]byte(`{"artifactType":"application/vnd.cncf.helm"}`), v1.MediaTypeImageManifest, "v1")
 	f.Add([]byte(`<html>`), "text/html", "v1")
 	f.Fuzz(func(t *testing.T, b []byte, media, tag string) {
