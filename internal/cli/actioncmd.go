@@ -80,7 +80,7 @@ func (a *app) pipeline(ctx context.Context, r github.Request) (out github.Outcom
 		return out, err
 	}
 	if r.Baseline != nil {
-		s.baseline = r.Baseline(ctx, planned(s.cfg, o.Report))
+		s.baseline = &baseline{Base: r.Baseline(ctx, planned(s.cfg, o.Report))}
 	}
 	watch := &lines{a: &b}
 	o.RunsDir, o.Until, o.AllowMissing, o.Observer = b.runsDir(), r.Until, true, watch
@@ -149,10 +149,9 @@ func (s *session) collect(ctx context.Context, out *github.Outcome) error {
 		return fmt.Errorf("read manifest: %w", err)
 	}
 	out.Sources = s.sources(ctx, m)
-	kinds := map[artifact.Kind]string{artifact.Engine: "engine", artifact.CalibrationData: "calibration", artifact.Repository: "repository", artifact.OptimizedONNX: "onnx", artifact.PrecisionONNX: "onnx"}
 	for _, st := range m.Stages {
 		for _, rec := range st.Artifacts {
-			kind, ok := kinds[rec.Kind]
+			kind, ok := uploads[rec.Kind]
 			if !ok {
 				continue
 			}

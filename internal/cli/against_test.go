@@ -61,6 +61,31 @@ func TestAChangeIsJudgedInTurnsWithTheBaseline(t *testing.T) {
 	out, _ = elsewhere.run(0, "run", slow, "--until", "benchmark", "--against", base)
 	contains(t, out, "not measured in turns with the baseline's: onnx-optimized-", "is not in this store")
 
+	// The files of the run lie beside the report: as the action uploads them, and as a run's folder links them.
+	r, err := report.Read(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runFolder := filepath.Join(filepath.Dir(b.env["TRTSHIP_STORE"]), "runs", r.Run.ID)
+	downloaded := t.TempDir()
+	if err := r.Write(filepath.Join(downloaded, "report.json")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(downloaded, "onnx"), os.DirFS(filepath.Join(runFolder, "artifacts", "onnx-optimized"))); err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range []string{downloaded, runFolder} {
+		elsewhere = newBench(t)
+		out, _ = elsewhere.run(0, "run", slow, "--until", "benchmark", "--against", filepath.Join(folder, "report.json"), "--json")
+		contains(t, out, `"base_ms": [`)
+	}
+	if err := os.WriteFile(filepath.Join(downloaded, "onnx", "model.onnx"), []byte("another"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere = newBench(t)
+	out, _ = elsewhere.run(0, "run", slow, "--until", "benchmark", "--against", filepath.Join(downloaded, "report.json"))
+	contains(t, out, "what lies in the place of onnx-optimized-")
+
 	_, errs := b.run(failure.Usage, "run", example(t, "onnx"), "--against", base)
 	contains(t, errs, "they are of different models", "products in base, classifier in head")
 	b.run(failure.Artifact, "run", fast, "--against", filepath.Join(t.TempDir(), "none"))

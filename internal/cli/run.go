@@ -35,7 +35,8 @@ makes, with the --from or --only that would make it.
 
 With --against the benchmark lets each engine and graph run in turns with the baseline's, in blocks
 side by side, which tells a change from the machine's mood; the gate then judges by that. The
-baseline's are taken from the store. One that is the same byte for byte needs no measurement.`,
+baseline's are taken from the store, else from beside its report: a run's folder, or the action's
+artifacts in one folder. One that is the same byte for byte needs no measurement.`,
 		Example: `  trtship run examples/digits/trtship.yaml
   trtship run examples/digits/trtship.yaml --until optimize
   trtship run examples/digits/trtship.yaml --against base/report.json`,

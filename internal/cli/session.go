@@ -31,9 +31,7 @@ type session struct {
 	cfg     *config.Config
 	machine *machine
 	store   *store.Store
-	// baseline is the report whose engines and graphs are measured in turns with
-	// this run's; nil without one. It is wanted when the benchmark starts.
-	baseline *report.Report
+	baseline *baseline // nil without one; it is wanted when the benchmark starts
 }
 
 // open reads the configuration, fills in what an ONNX file declares, and opens

@@ -23,7 +23,7 @@ type Request struct {
 	Set    []string
 	// Baseline looks for the report to compare with, once what decides about that is
 	// known of the run's own. The benchmark then measures in turns with what it names.
-	Baseline func(ctx context.Context, head *report.Report) *report.Report
+	Baseline func(ctx context.Context, head *report.Report) Base
 	// Logs takes everything that the pipeline and its children print.
 	Logs io.Writer
 }
@@ -97,6 +97,8 @@ type session struct {
 	// The baseline, once it was looked for.
 	looked         bool
 	base           *report.Report
+	baseDir        string // its folder, for a report of the workspace
+	baseRun        int64  // the run that it is an artifact of
 	source, commit string
 	model          string // the name it was looked for by
 }
@@ -235,10 +237,23 @@ func orGone(repo string) string {
 
 // findBaseline finds the report to compare head with, and keeps it. Every outcome
 // is said. It is asked once: before the run, else after it.
-func (s *session) findBaseline(ctx context.Context, head *report.Report) *report.Report {
+func (s *session) findBaseline(ctx context.Context, head *report.Report) Base {
 	s.looked, s.model = true, head.Model.Name
 	s.base, s.source, s.commit = s.baseline(ctx, head)
-	return s.base
+	b := Base{Report: s.base, Dir: s.baseDir}
+	if s.baseRun != 0 {
+		b.Fetch = s.fetch
+	}
+	return b
+}
+
+// fetch brings what the baseline's run uploaded of a kind.
+func (s *session) fetch(ctx context.Context, kind, dir string) error {
+	api, err := NewAPI(s.env, s.Client, s.Clock)
+	if err != nil {
+		return err
+	}
+	return api.Fetch(ctx, s.baseRun, ArtifactName(s.key(), kind), dir)
 }
 
 func (s *session) baseline(ctx context.Context, head *report.Report) (r *report.Report, source, commit string) {
@@ -254,6 +269,7 @@ func (s *session) baseline(ctx context.Context, head *report.Report) (r *report.
 			s.notes = append(s.notes, "The baseline could not be read: "+short(err)+".")
 			return nil, "", ""
 		}
+		s.baseDir = filepath.Dir(path)
 		return r, "file", ""
 	}
 }
@@ -276,6 +292,7 @@ func (s *session) lookUp(ctx context.Context, head *report.Report) (r *report.Re
 		}
 		s.notes = append(s.notes, "Baseline: "+w+".")
 	}
+	s.baseRun = found.Run
 	return found.Report, found.Source, found.Commit
 }
 

@@ -31,6 +31,7 @@ type step struct {
 	request  github.Request
 	before   *report.Report // what is known of the report before the run; nil looks for no baseline then
 	found    *report.Report // that baseline
+	fetch    func(github.Base)
 }
 
 const pullRequestEvent = `{"action":"synchronize","number":7,"pull_request":{"number":7,"head":{"sha":"head","ref":"f","repo":{"full_name":"%s"}},"base":{"sha":"m3","ref":"main"}},"repository":{"full_name":"owner/model"}}`
@@ -51,7 +52,10 @@ func newStep(t *testing.T, r *report.Report) *step {
 	s.pipeline = func(_ context.Context, req github.Request) (github.Outcome, error) {
 		s.request = req
 		if s.before != nil {
-			s.found = req.Baseline(context.Background(), s.before)
+			base := req.Baseline(context.Background(), s.before)
+			if s.found = base.Report; s.fetch != nil {
+				s.fetch(base)
+			}
 		}
 		fmt.Fprintln(req.Logs, "::error::printed by the model's code")
 		run := filepath.Join(s.dir, ".trtship", "runs", r.Run.ID)

@@ -30,6 +30,7 @@ type Found struct {
 	Report *report.Report // nil: none
 	Source string         // "merge base", "parent 2 of the merge base"
 	Commit string
+	Run    int64
 	Why    []string // what was looked at and not taken
 }
 
@@ -80,7 +81,7 @@ func (a *API) Baseline(ctx context.Context, ev Event, name string, depth int, ow
 				found.Why = append(found.Why, fmt.Sprintf("run %d on %s is not used: %s", art.Run.ID, clip(sha, 13), why))
 				continue
 			}
-			found.Report, found.Commit, found.Source = r, sha, place(ev, i)
+			found.Report, found.Commit, found.Run, found.Source = r, sha, art.Run.ID, place(ev, i)
 			return found, nil
 		}
 	}
@@ -254,18 +255,27 @@ func (a *API) usable(ctx context.Context, art listed, head *report.Report) (*rep
 	return r, "", nil
 }
 
-// download fetches an artifact. The address that the interface redirects to is
-// signed and gets no token.
+// download fetches an artifact into memory.
 func (a *API) download(ctx context.Context, id, limit int64) ([]byte, error) {
+	var b bytes.Buffer
+	err := a.downloadTo(ctx, id, limit, func() (io.Writer, error) {
+		b.Reset()
+		return &b, nil
+	})
+	return b.Bytes(), err
+}
+
+// downloadTo fetches an artifact. start gives what takes the bytes, empty at every
+// attempt. The address that the interface redirects to is signed and gets no token.
+func (a *API) downloadTo(ctx context.Context, id, limit int64, start func() (io.Writer, error)) error {
 	var target *url.URL
 	err := a.retry(ctx, true, func() (err error) {
 		target, _, err = a.client.Actions.DownloadArtifact(ctx, a.owner, a.name, id, 3)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("download artifact %d: %w", id, err)
+		return fmt.Errorf("download artifact %d: %w", id, err)
 	}
-	var b []byte
 	err = a.retry(ctx, true, func() error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 		if err != nil {
@@ -279,16 +289,20 @@ func (a *API) download(ctx context.Context, id, limit int64) ([]byte, error) {
 		if resp.StatusCode != http.StatusOK {
 			return &gh.ErrorResponse{Response: resp, Message: "no artifact"}
 		}
-		b, err = io.ReadAll(io.LimitReader(resp.Body, limit+1))
-		if err == nil && int64(len(b)) > limit {
+		to, err := start()
+		if err != nil {
+			return err
+		}
+		n, err := io.Copy(to, io.LimitReader(resp.Body, limit+1))
+		if err == nil && n > limit {
 			err = fmt.Errorf("more than %d bytes", limit)
 		}
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("download artifact %d: %s", id, short(err))
+		return fmt.Errorf("download artifact %d: %s", id, short(err))
 	}
-	return b, nil
+	return nil
 }
 
 // readArtifact reads report.json and gate.json from the zip file of an artifact.

@@ -202,19 +202,19 @@ type linkNames map[string]bool
 func newLinkNames() linkNames { return linkNames{} }
 
 func (taken linkNames) next(a artifact.Record, stage string) string {
-	name := linkName(a.Kind, a.Label)
+	name := LinkName(a.Kind, a.Label)
 	if taken[name] {
 		name += "-" + stage
 	}
 	for n := 2; taken[name]; n++ {
-		name = fmt.Sprintf("%s-%s-%d", linkName(a.Kind, a.Label), stage, n)
+		name = fmt.Sprintf("%s-%s-%d", LinkName(a.Kind, a.Label), stage, n)
 	}
 	taken[name] = true
 	return name
 }
 
-// linkName is the name of an artifact in a run's folder.
-func linkName(kind artifact.Kind, label string) string {
+// LinkName is the name of an artifact in a run's folder.
+func LinkName(kind artifact.Kind, label string) string {
 	name := string(kind)
 	if kind == artifact.Repository {
 		name = "model_repository"

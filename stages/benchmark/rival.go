@@ -39,10 +39,10 @@ const (
 	latencyMedian = "latency_p50_ms"
 )
 
-// Rivals finds what the baseline had in the place of an artifact of this run:
-// that of the same kind and label. It is nil without a baseline, and an error
+// Rivals finds what the baseline had in the place of an artifact of this run,
+// which may be that artifact itself. It is nil without a baseline, and an error
 // says why the baseline's cannot be had.
-type Rivals func(ctx context.Context, kind artifact.Kind, label string) (*artifact.Artifact, error)
+type Rivals func(ctx context.Context, a artifact.Artifact) (*artifact.Artifact, error)
 
 // Rival is what the baseline had in the place of an engine or a graph.
 type Rival struct {
@@ -56,7 +56,7 @@ func (r Rivals) of(ctx context.Context, a artifact.Artifact) *Rival {
 	if r == nil {
 		return nil
 	}
-	found, err := r(ctx, a.Kind, a.Label)
+	found, err := r(ctx, a)
 	switch {
 	case err != nil:
 		return &Rival{why: err.Error()}

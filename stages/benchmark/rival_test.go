@@ -34,7 +34,7 @@ func products(t *testing.T, n int, input string) artifact.Artifact {
 
 // had answers with one artifact, or says why there is none.
 func had(a *artifact.Artifact, err error) Rivals {
-	return func(context.Context, artifact.Kind, string) (*artifact.Artifact, error) { return a, err }
+	return func(context.Context, artifact.Artifact) (*artifact.Artifact, error) { return a, err }
 }
 
 func TestGraphsRunInTurnsWithTheBaselines(t *testing.T) {
