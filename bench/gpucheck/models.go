@@ -25,6 +25,7 @@ var parts = []part{
 	model("digits", "strong", "examples/digits/trtship.yaml", allPrecisions),
 	// Of pictures of 8x8 float32 is the fastest type, so that weak typing alone gives no int8 layer.
 	model("digits", "weak", "examples/digits/trtship.yaml", allPrecisions, "tensorrt.precision_constraints=prefer"),
+	{name: "against", title: "engines in turns with a baseline's, as the pipeline runs them", run: againstPart},
 	{name: "locate", title: "the node that overflows in fp16 is found and repaired", run: locatePart},
 	{name: "change", title: "one engine against itself, and against a slower one", run: changePart},
 	model("encoder", "strong", "bench/gpucheck/encoder/trtship.yaml", allPrecisions),

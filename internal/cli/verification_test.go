@@ -36,6 +36,7 @@ var onGPU = []struct{ area, name string }{
 	{"benchmark engine: with and without a CUDA graph", "benchmark"},
 	{"benchmark engine beside an independent loop: within 2 %", "independent loop"},
 	{"benchmark ab: 100 times the same engine, 20 times a slower one", "benchmark ab"},
+	{"run --against: engines in turns with a baseline's", "run --against"},
 	{"served: plans by tritonserver on the GPU", "served"},
 	{"the Go tests that need a GPU", "tests"},
 	{"locate: the node that overflows in fp16", "locate"},
