@@ -133,6 +133,8 @@ func FuzzReplies(f *testing.F) {
 	f.Add([]byte(`{"merge_base_commit":{"sha":"abc"}}`+"\x00"+`[{"sha":"abc","parents":[{"sha":"def"}]}]`+"\x00"+`{"artifacts":[{"id":1,"name":"r","size_in_bytes":9,"workflow_run":{"id":2,"repository_id":1,"head_repository_id":1,"head_sha":"abc"}}]}`+"\x00"+`{"event":"push"}`), uint16(200), "")
 	f.Add([]byte(`[{"filename":"m.py","status":"modified","patch":"@@ -1,2 +1,3 @@\n a\n+b\n c\n@@ -9 +10,2 @@\n-x\n+y\n+z"}]`), uint16(200), "")
 	f.Add([]byte(`[{"filename":"m","patch":"@@ -1,5 +1,9 @@\n+\n+\n \n-\n+\n+\n \n+\n+\n-\n+\n "}]`), uint16(200), "")
+	f.Add([]byte(`[{"filename":"m","patch":"@@ -1 +1 @@\n+"}]`), uint16(200), "")
+	f.Add([]byte(`[{"filename":"m","patch":"@@ -9 +9 @@\n-\n+"}]`), uint16(200), "")
 	f.Add([]byte(`{"message":"Resource not accessible by integration"}`), uint16(403), "")
 	f.Add([]byte(`{"message":"body is too long (maximum is 65536 characters)"}`), uint16(422), "")
 	f.Fuzz(func(t *testing.T, b []byte, code uint16, link string) {

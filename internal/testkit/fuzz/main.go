@@ -23,6 +23,12 @@ import (
 	"github.com/trtship/trtship/internal/testkit"
 )
 
+// Executions of each target, and the most in which a planted bug is found.
+const (
+	executionsPure = 200_000
+	executionsORT  = 5_000
+)
+
 // options are the flags.
 type options struct {
 	root    string
@@ -40,8 +46,8 @@ type options struct {
 func main() {
 	var o options
 	only := flag.String("run", "", "only targets whose package.Name matches this `expression`")
-	flag.Int64Var(&o.pure, "pure", 200_000, "executions of each target of pure Go; 0: none")
-	flag.Int64Var(&o.ort, "ort", 5_000, "executions of each target that calls ONNX Runtime; 0: none")
+	flag.Int64Var(&o.pure, "pure", executionsPure, "executions of each target of pure Go; 0: none")
+	flag.Int64Var(&o.ort, "ort", executionsORT, "executions of each target that calls ONNX Runtime; 0: none")
 	flag.DurationVar(&o.each, "time", 0, "`time` for each target, instead of executions; 0: by executions")
 	flag.BoolVar(&o.planted, "planted", true, "plant bugs and have them found")
 	flag.BoolVar(&o.record, "record", false, "put the counts into docs/verification/faults.json")
