@@ -27,8 +27,8 @@ type plant struct {
 // it has been through all others, so how soon it changes the right byte varies
 // a lot. Beginning anew is worth more than going on.
 const (
-	plantedStarts = 5
-	plantedTime   = 2 * time.Minute // of each start
+	plantedStarts = 10
+	plantedTime   = time.Minute // of each start
 )
 
 // findPlanted compiles the tests with the bug, makes sure that no seed shows
