@@ -167,15 +167,20 @@ type Measurement struct {
 // Interleaved is the row's engine or graph measured in alternation with the
 // baseline's, on one machine in one go: the best evidence of a change that there
 // is. Base and Head have a value for each block of requests, the median in
-// milliseconds; the nth of both ran side by side. Where the two are the same
-// artifact there is nothing to measure, and Identical says so.
+// milliseconds; the nth of both ran side by side. Where both digests are the same
+// there is nothing to measure, and no blocks.
 type Interleaved struct {
-	Baseline  string   `json:"baseline"` // artifact id of the other engine or graph
-	Metric    string   `json:"metric"`   // compute_p50_ms of an engine, latency_p50_ms in ONNX Runtime
-	Identical bool     `json:"identical,omitempty"`
-	Base      []Number `json:"base_ms"`
-	Head      []Number `json:"head_ms"`
+	Run        string   `json:"run"`         // of the baseline
+	Baseline   string   `json:"baseline"`    // artifact id of its engine or graph
+	BaseDigest string   `json:"base_digest"` // of that artifact
+	HeadDigest string   `json:"head_digest"` // of this run's
+	Metric     string   `json:"metric"`      // compute_p50_ms of an engine, latency_p50_ms in ONNX Runtime
+	Base       []Number `json:"base_ms"`
+	Head       []Number `json:"head_ms"`
 }
+
+// Identical reports whether the baseline had the very same artifact.
+func (il *Interleaved) Identical() bool { return il.BaseDigest == il.HeadDigest }
 
 // Stats summarises samples in milliseconds. Percentiles are by linear
 // interpolation between order statistics (numpy's default, R type 7).

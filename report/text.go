@@ -28,6 +28,7 @@ func Text(v View, o TextOptions) string {
 	b.WriteString(v.textValidations(o, paint))
 	b.WriteString(v.textBenchmark(o, paint))
 	b.WriteString(v.textDeltas(o))
+	b.WriteString(v.textGateNotes())
 	b.WriteString(v.textReasons(paint))
 	return b.String()
 }
@@ -170,6 +171,18 @@ func (v View) textDeltas(o TextOptions) string {
 		}
 	}
 	return t.Render() + "\n" + notes.String() + "\n"
+}
+
+// textGateNotes is what the gate has to say beside its checks.
+func (v View) textGateNotes() string {
+	if v.Gate == nil || len(v.Gate.Notes) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	for _, n := range v.Gate.Notes {
+		fmt.Fprintf(&b, "note: %s\n", clip(oneLine(n), 300))
+	}
+	return b.String() + "\n"
 }
 
 func (v View) textReasons(paint func(Verdict, string) string) string {

@@ -48,9 +48,9 @@ func against(ctx context.Context, e *env) ([]Row, error) {
 		return nil, err
 	}
 	rows := []Row{
-		inTurnsRow("the same engine", same, func(il *report.Interleaved) bool { return il.Identical }),
+		inTurnsRow("the same engine", same, func(il *report.Interleaved) bool { return il.Identical() }),
 		inTurnsRow("an engine of another optimization level", other, func(il *report.Interleaved) bool {
-			return !il.Identical && len(il.Base) == benchmark.TurnRounds && len(il.Head) == benchmark.TurnRounds
+			return !il.Identical() && len(il.Base) == benchmark.TurnRounds && len(il.Head) == benchmark.TurnRounds
 		}),
 	}
 	for _, of := range []struct{ name, path string }{{"the same engine", samePath}, {"an engine of another optimization level", otherPath}} {

@@ -78,6 +78,7 @@ func (a *app) run(ctx context.Context, path string, f runFlags) error {
 	o.Observer = watch
 	rep, err := pipeline.Run(ctx, o)
 	watch.Close()
+	s.noteUnused(rep)
 	failed := a.failed(rep, err)
 	if rep != nil && (err == nil || a.json) {
 		if perr := a.printReport(rep); perr != nil {

@@ -27,10 +27,10 @@ import (
 
 // session is a configuration, the machine and the store, ready to run stages.
 type session struct {
-	a       *app
-	cfg     *config.Config
-	machine *machine
-	store   *store.Store
+	a        *app
+	cfg      *config.Config
+	machine  *machine
+	store    *store.Store
 	baseline *baseline // nil without one; it is wanted when the benchmark starts
 }
 

@@ -118,6 +118,8 @@ func (j *judge) relative(b report.Budget, q quantity, before map[string]float64)
 	switch {
 	case !ok || j.base == nil:
 		c.Verdict, c.Got = j.gap(), "no baseline for this row"
+	case q.m != nil && timed(b.Metric) && j.unchanged(q.m):
+		c.Got = "the engine or graph is the baseline's, byte for byte"
 	case q.m != nil && timed(b.Metric) && !j.gate.Baseline.Comparable:
 		c.Verdict, c.Got = j.gap(), "not compared: "+strings.Join(j.gate.Baseline.Differences, "; ")
 	default:

@@ -28,10 +28,10 @@ func (j *judge) changes() {
 		}
 	}
 	for _, m := range j.head.Benchmark.Rows {
-		if m.Interleaved != nil {
-			j.change(m, j.inTurns(m))
+		if d, ok := j.inTurns(m); ok {
+			j.change(m, d, true)
 		} else if b, ok := base[m.Row()]; ok {
-			j.change(m, j.apart(m, b))
+			j.change(m, j.apart(m, b), false)
 		} else if j.base != nil && j.gate.Baseline.Comparable {
 			j.gate.Deltas = append(j.gate.Deltas, report.Delta{Row: m.Row(), Metric: "latency_p50_ms", Unit: "ms", Better: "lower", Head: p50(m), Change: report.New})
 		}
@@ -51,25 +51,11 @@ func (j *judge) apart(head, base report.Measurement) report.Delta {
 	return d
 }
 
-// inTurns compares blocks that ran in alternation. A change that leaves an
-// engine as it is, byte for byte, cannot have made it slower.
-func (j *judge) inTurns(head report.Measurement) report.Delta {
-	il := head.Interleaved
-	var d report.Delta
-	if il.Identical {
-		one := report.Number(1)
-		d = report.Delta{Change: report.Same, Ratio: &one, Head: p50(head), Margin: report.Number(j.margin(head)), Detail: "it is the baseline's " + il.Baseline}
-	} else {
-		d = ComparePairs(floats(il.Base), floats(il.Head), j.margin(head), j.o.Confidence)
-		d.Detail = strings.TrimPrefix(d.Detail+"; measured in turns with "+il.Baseline, "; ")
-	}
-	d.Metric = il.Metric
-	return d
-}
-
-func (j *judge) change(head report.Measurement, d report.Delta) {
+// change holds a row to what was found of it, by blocks in turns or by samples of
+// two runs.
+func (j *judge) change(head report.Measurement, d report.Delta, inTurns bool) {
 	d.Row, d.Unit, d.Better = head.Row(), "ms", "lower"
-	if !j.judgesSpeedOf(head, d.Change) {
+	if !j.judgesSpeedOf(head) {
 		// Said, and not judged. Processors are shared and change their clocks: a
 		// team that wants to be held to one says by how much with a budget.
 		d.Detail = strings.TrimPrefix(d.Detail+"; a processor's speed is judged where a budget names the row", "; ")
@@ -91,28 +77,29 @@ func (j *judge) change(head report.Measurement, d report.Delta) {
 	switch d.Change {
 	case report.Regressed:
 		c.Verdict = report.Fail
-		c.Hint = turns(head, "to be sure, ") + "raise benchmark.margin or give the row a max_rise budget if this is accepted"
+		c.Hint = turns(inTurns, "to be sure, ") + "raise benchmark.margin or give the row a max_rise budget if this is accepted"
 	case report.Unclear:
 		c.Verdict = report.Inconclusive
-		c.Hint = turns(head, "") + "raise benchmark.iters or lock the clocks"
+		c.Hint = turns(inTurns, "") + "raise benchmark.iters or lock the clocks"
+		if inTurns {
+			c.Hint = "measure again with trtship run --against, on a machine that does nothing else; raise benchmark.max_seconds if there are too few blocks"
+		}
 	}
 	j.own(c)
 }
 
 // turns begins a hint with the better measurement, for a row that has had none.
-func turns(m report.Measurement, why string) string {
-	if m.Interleaved != nil {
+func turns(done bool, why string) string {
+	if done {
 		return ""
 	}
 	return why + "let trtship run --against the baseline measure both in turns; "
 }
 
 // judgesSpeedOf reports whether a change of a row's latency can stop a change:
-// always on a GPU, and on a processor where a budget asks for it, or both sides
-// ran in turns and the answer is certain. A processor that others use too leaves
-// it open more often than not.
-func (j *judge) judgesSpeedOf(m report.Measurement, change report.Change) bool {
-	if !strings.EqualFold(m.Device, cpuDevice) || m.Interleaved != nil && change != report.Unclear {
+// always on a GPU, and on a processor where a budget asks for it.
+func (j *judge) judgesSpeedOf(m report.Measurement) bool {
+	if !strings.EqualFold(m.Device, cpuDevice) {
 		return true
 	}
 	for _, b := range j.head.Settings.Budgets {
@@ -225,10 +212,13 @@ func ranks(values []float64) []float64 {
 	return out
 }
 
+// mostMs is more than any request takes: more than thirty years.
+const mostMs = 1e12
+
 func invalid(values []float64) int {
 	n := 0
 	for _, v := range values {
-		if !(v > 0) || math.IsInf(v, 0) {
+		if !(v > 0) || v > mostMs {
 			n++
 		}
 	}

@@ -3,8 +3,6 @@ package gate_test
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/trtship/trtship/internal/gate"
@@ -101,86 +99,6 @@ func TestInputsOfCompareStayInOrder(t *testing.T) {
 	gate.Compare(base, head, 0.1, 0.95)
 	if base[0] != 3 || head[0] != 6 {
 		t.Error("Compare reordered its arguments")
-	}
-}
-
-func TestInterleavedSamplesNeedNoBaseline(t *testing.T) {
-	r := reporttest.Full()
-	m := &r.Benchmark.Rows[1]
-	m.Interleaved = &report.Interleaved{Baseline: "engine-0123456789ab", Metric: "compute_p50_ms"}
-	for i := range 40 {
-		drift := report.Number(1 + 0.01*float64(i)) // of both: the clocks fall while they are measured
-		m.Interleaved.Base, m.Interleaved.Head = append(m.Interleaved.Base, drift), append(m.Interleaved.Head, 1.05*drift)
-	}
-	g := gate.Judge(r, nil, gate.Options{})
-	if len(g.Deltas) != 1 || g.Deltas[0].Change != report.Regressed || g.Deltas[0].Metric != "compute_p50_ms" || g.ExitCode != 12 {
-		t.Errorf("deltas %+v, exit %d; want one regression, 12", g.Deltas, g.ExitCode)
-	}
-}
-
-func TestWhatRanInTurnsOutweighsOtherTimes(t *testing.T) {
-	head, base := reporttest.Full(), reporttest.Full()
-	m := &head.Benchmark.Rows[1]
-	for k := range m.Samples {
-		m.Samples[k] *= 1.10 // by the machine's mood, as the blocks in turns show
-	}
-	m.Interleaved = &report.Interleaved{Baseline: "engine-0123456789ab", Metric: "compute_p50_ms"}
-	for i := range 40 {
-		ms := report.Number(1 + 0.0001*float64(i%3))
-		m.Interleaved.Base, m.Interleaved.Head = append(m.Interleaved.Base, ms), append(m.Interleaved.Head, ms)
-	}
-	if g := gate.Judge(head, base, gate.Options{}); g.ExitCode != 0 {
-		t.Errorf("exit %d, want 0: %+v", g.ExitCode, g.Reasons)
-	}
-}
-
-func TestAnEngineThatIsTheBaselinesCannotHaveRegressed(t *testing.T) {
-	head, base := reporttest.Full(), reporttest.Full()
-	m := &head.Benchmark.Rows[1]
-	for k := range m.Samples {
-		m.Samples[k] *= 1.10
-	}
-	if g := gate.Judge(head, base, gate.Options{}); g.ExitCode != 12 {
-		t.Fatalf("exit %d by the samples alone, want 12", g.ExitCode)
-	}
-	m.Interleaved = &report.Interleaved{Baseline: "engine-0123456789ab", Metric: "compute_p50_ms", Identical: true}
-	g := gate.Judge(head, base, gate.Options{})
-	if g.ExitCode != 0 || !slices.ContainsFunc(g.Deltas, func(d report.Delta) bool {
-		return d.Change == report.Same && strings.Contains(d.Detail, "engine-0123456789ab")
-	}) {
-		t.Errorf("exit %d, deltas %+v", g.ExitCode, g.Deltas)
-	}
-}
-
-func TestAProcessorInTurnsIsJudgedWhereTheAnswerIsCertain(t *testing.T) {
-	for name, c := range map[string]struct {
-		head func(i int) float64
-		want int
-	}{
-		"slower":      {func(int) float64 { return 1.05 }, 12},
-		"the same":    {func(int) float64 { return 1 }, 0},
-		"nobody says": {func(i int) float64 { return []float64{0.9, 1.12}[i%2] }, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := reporttest.Full()
-			m := &r.Benchmark.Rows[0]
-			m.Device, m.Backend, m.Interleaved = "cpu", "onnxruntime", &report.Interleaved{Baseline: "onnx-optimized-0123456789ab", Metric: "latency_p50_ms"}
-			for i := range 40 {
-				m.Interleaved.Base, m.Interleaved.Head = append(m.Interleaved.Base, 1), append(m.Interleaved.Head, report.Number(c.head(i)))
-			}
-			g := gate.Judge(r, nil, gate.Options{})
-			if g.ExitCode != c.want || len(g.Deltas) != 1 {
-				t.Errorf("exit %d, want %d: %+v", g.ExitCode, c.want, g.Deltas)
-			}
-		})
-	}
-}
-
-func TestTooFewBlocksInTurnsAreUnclear(t *testing.T) {
-	r := reporttest.Full()
-	r.Benchmark.Rows[1].Interleaved = &report.Interleaved{Baseline: "engine-0123456789ab", Metric: "compute_p50_ms", Base: []report.Number{1, 1}, Head: []report.Number{1, 1}}
-	if g := gate.Judge(r, nil, gate.Options{}); g.ExitCode != 13 {
-		t.Errorf("exit %d, want 13: %+v", g.ExitCode, g.Deltas)
 	}
 }
 

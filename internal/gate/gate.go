@@ -49,6 +49,9 @@ func Judge(head, base *report.Report, o Options) *report.Gate {
 	j.stages()
 	j.evidence()
 	j.baseline()
+	if base != nil && base.Verdict != report.Pass {
+		j.note("The baseline, run %s, did not pass itself: its verdict is %s.", base.Run.ID, base.Verdict)
+	}
 	j.vanished()
 	j.changes()
 	j.budgets()

@@ -249,6 +249,9 @@ func differences(base, head Side) []string {
 	case base.Weights != head.Weights:
 		out = append(out, "the weights differ: the two runs measured different graphs")
 	}
+	if slices.ContainsFunc(head.Benchmark.Rows, func(m report.Measurement) bool { return m.Interleaved != nil }) {
+		out = append(out, "the blocks that ran in turns are the gate's to judge; this compares the samples of two runs")
+	}
 	names := map[string]bool{}
 	for n := range base.Tools {
 		names[n] = true

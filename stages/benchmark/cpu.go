@@ -74,7 +74,7 @@ func ONNX(ctx context.Context, cfg *config.Config, lib ort.Library, g Graph, out
 				continue
 			}
 			if err := g.Rival.inTurns(ctx, &r, latencyMedian, func() (base, head []float64, err error) {
-				return graphsInTurns(ctx, cfg, lib, [2]string{filepath.Join(g.Rival.Dir, modelFile), g.Path}, feed, blockOf(r), workers, out)
+				return graphsInTurns(ctx, cfg, lib, [2]string{filepath.Join(g.Rival.Dir, modelFile), g.Path}, feed, blockOf(r), out)
 			}); err != nil {
 				return nil, nil, err
 			}

@@ -2,10 +2,11 @@ package benchmark
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/trtship/trtship/internal/config"
 	"github.com/trtship/trtship/internal/engine"
 	"github.com/trtship/trtship/internal/measure"
+	"github.com/trtship/trtship/internal/onnx"
 	"github.com/trtship/trtship/internal/ort"
 	"github.com/trtship/trtship/internal/tensor"
 	"github.com/trtship/trtship/report"
@@ -40,15 +42,16 @@ const (
 )
 
 // Rivals finds what the baseline had in the place of an artifact of this run,
-// which may be that artifact itself. It is nil without a baseline, and an error
-// says why the baseline's cannot be had.
-type Rivals func(ctx context.Context, a artifact.Artifact) (*artifact.Artifact, error)
+// which may be that artifact itself, and the baseline's run. It is nil without a
+// baseline, and an error says why the baseline's cannot be had.
+type Rivals func(ctx context.Context, a artifact.Artifact) (found *artifact.Artifact, run string, err error)
 
 // Rival is what the baseline had in the place of an engine or a graph.
 type Rival struct {
 	artifact.Artifact
-	identical bool
-	why       string // it cannot be had
+	run  string // of the baseline
+	mine artifact.Digest
+	why  string // it cannot be had
 }
 
 // of finds the rival of an artifact; nil where nobody asks for one.
@@ -56,14 +59,14 @@ func (r Rivals) of(ctx context.Context, a artifact.Artifact) *Rival {
 	if r == nil {
 		return nil
 	}
-	found, err := r(ctx, a)
+	found, run, err := r(ctx, a)
 	switch {
 	case err != nil:
 		return &Rival{why: err.Error()}
 	case found == nil:
 		return nil
 	}
-	return &Rival{Artifact: *found, identical: found.Digest == a.Digest}
+	return &Rival{Artifact: *found, run: run, mine: a.Digest}
 }
 
 // inTurns adds to a row what the rival says about it. run measures both in turns:
@@ -76,8 +79,15 @@ func (r *Rival) inTurns(ctx context.Context, m *report.Measurement, metric strin
 	case r.why != "":
 		m.Notes = append(m.Notes, apart+r.why)
 		return nil
-	case r.identical:
-		m.Interleaved = &report.Interleaved{Baseline: r.ID(), Metric: metric, Identical: true}
+	}
+	il := &report.Interleaved{Run: r.run, Baseline: r.ID(), BaseDigest: string(r.Digest), HeadDigest: string(r.mine), Metric: metric, Base: []report.Number{}, Head: []report.Number{}}
+	if il.Identical() {
+		m.Interleaved = il
+		m.Notes = append(m.Notes, fmt.Sprintf("it is %s of run %s, byte for byte", il.Baseline, il.Run))
+		return nil
+	}
+	if m.Concurrency != 1 {
+		m.Notes = append(m.Notes, apart+"that is done with one request at a time")
 		return nil
 	}
 	base, head, err := run()
@@ -89,7 +99,10 @@ func (r *Rival) inTurns(ctx context.Context, m *report.Measurement, metric strin
 		m.Notes = append(m.Notes, apart+why)
 		return nil
 	}
-	m.Interleaved = &report.Interleaved{Baseline: r.ID(), Metric: metric, Base: numbers(base), Head: numbers(head)}
+	il.Base, il.Head = numbers(base), numbers(head)
+	m.Interleaved = il
+	b, h := measure.Median(base), measure.Median(head)
+	m.Notes = append(m.Notes, fmt.Sprintf("in turns with %s of run %s: %s %.4g ms, the baseline's %.4g ms (%+.1f %%)", il.Baseline, il.Run, metric, h, b, 100*(h/b-1)))
 	return nil
 }
 
@@ -106,9 +119,6 @@ func numbers(all []float64) []report.Number {
 
 // enginesInTurns runs a row's engine and its rival in one fresh child.
 func (g *OnGPU) enginesInTurns(ctx context.Context, rival *Rival, a artifact.Artifact, d *engine.Description, s setting, out Workplace) (base, head []float64, err error) {
-	if s.streams != 1 {
-		return nil, nil, errors.New("engines run in turns with one request at a time")
-	}
 	theirs, err := engine.DescriptionOf(rival.Artifact)
 	if err != nil {
 		return nil, nil, err
@@ -174,9 +184,12 @@ func blockOf(m report.Measurement) int {
 }
 
 // graphsInTurns runs a graph and its rival in ONNX Runtime, each in a process of
-// its own, one block after the other in ABBA order. Rounds for which
-// benchmark.max_seconds has no time are left out.
-func graphsInTurns(ctx context.Context, cfg *config.Config, lib ort.Library, paths [2]string, feed []tensor.Named, block, workers int, out Output) (base, head []float64, err error) {
+// its own, one block after the other in ABBA order. Rounds for which half of
+// benchmark.max_seconds is too short are left out; the row itself has the other half.
+func graphsInTurns(ctx context.Context, cfg *config.Config, lib ort.Library, paths [2]string, feed []tensor.Named, block int, out Output) (base, head []float64, err error) {
+	if err := sameTensors(paths); err != nil {
+		return nil, nil, err
+	}
 	var sessions [2]*ort.Session
 	for i, path := range paths {
 		if sessions[i], err = openGraph(ctx, cfg, lib, path, out); err != nil {
@@ -184,7 +197,7 @@ func graphsInTurns(ctx context.Context, cfg *config.Config, lib ort.Library, pat
 		}
 		defer sessions[i].Close()
 	}
-	until := time.Now().Add(time.Duration(cfg.Benchmark.MaxSeconds) * time.Second)
+	until := time.Now().Add(time.Duration(cfg.Benchmark.MaxSeconds) * time.Second / 2)
 	var blocks [2][]float64
 	for round := range cpuRounds {
 		if round > 0 && time.Now().After(until) {
@@ -193,7 +206,7 @@ func graphsInTurns(ctx context.Context, cfg *config.Config, lib ort.Library, pat
 		if out.Progress != nil {
 			out.Progress(int64(round), cpuRounds, "in turns with the baseline's")
 		}
-		q := ort.BenchmarkRequest{Workers: workers, Warmup: 1, Iters: block}
+		q := ort.BenchmarkRequest{Workers: 1, Warmup: 1, Iters: block}
 		if round == 0 {
 			q.Warmup = cfg.Benchmark.WarmupIters
 		}
@@ -211,6 +224,47 @@ func graphsInTurns(ctx context.Context, cfg *config.Config, lib ort.Library, pat
 		}
 	}
 	return blocks[0], blocks[1], nil
+}
+
+// sameTensors refuses a baseline's graph, the first, that has other inputs or
+// outputs than ours.
+func sameTensors(paths [2]string) error {
+	var list [2]string
+	for i, path := range paths {
+		m, err := onnx.Open(path)
+		if err != nil {
+			return err
+		}
+		var all []string
+		for _, v := range m.Inputs() {
+			all = append(all, "input "+tensorText(v))
+		}
+		for _, v := range m.Outputs() {
+			all = append(all, "output "+tensorText(v))
+		}
+		slices.Sort(all)
+		list[i] = strings.Join(all, ", ")
+		if err := m.Close(); err != nil {
+			return err
+		}
+	}
+	if list[0] != list[1] {
+		return fmt.Errorf("they have other tensors: the baseline's %s; ours %s", list[0], list[1])
+	}
+	return nil
+}
+
+// tensorText is a tensor's name, type and shape; what a dynamic dimension is
+// called makes no difference.
+func tensorText(v onnx.Value) string {
+	dims := make([]string, len(v.Dims))
+	for i, d := range v.Dims {
+		dims[i] = "?"
+		if d.Fixed() {
+			dims[i] = strconv.FormatInt(d.Size, 10)
+		}
+	}
+	return fmt.Sprintf("%s %s[%s]", v.Name, v.DType, strings.Join(dims, ","))
 }
 
 // medianOf is the median of a block's requests, none of which may have failed.

@@ -34,7 +34,9 @@ func products(t *testing.T, n int, input string) artifact.Artifact {
 
 // had answers with one artifact, or says why there is none.
 func had(a *artifact.Artifact, err error) Rivals {
-	return func(context.Context, artifact.Artifact) (*artifact.Artifact, error) { return a, err }
+	return func(context.Context, artifact.Artifact) (*artifact.Artifact, string, error) {
+		return a, "base-run", err
+	}
 }
 
 func TestGraphsRunInTurnsWithTheBaselines(t *testing.T) {
@@ -50,10 +52,10 @@ func TestGraphsRunInTurnsWithTheBaselines(t *testing.T) {
 		"no baseline":          {nil, "", func(il *report.Interleaved) bool { return il == nil }},
 		"nobody asked for one": {had(nil, nil), "", func(il *report.Interleaved) bool { return il == nil }},
 		"the same graph": {had(&head, nil), "", func(il *report.Interleaved) bool {
-			return il != nil && il.Identical && il.Baseline == head.ID() && len(il.Base)+len(il.Head) == 0
+			return il != nil && il.Identical() && il.Baseline == head.ID() && len(il.Base)+len(il.Head) == 0
 		}},
 		"a slower baseline": {had(&slow, nil), "", func(il *report.Interleaved) bool {
-			return il != nil && !il.Identical && il.Baseline == slow.ID() && il.Metric == "latency_p50_ms" && len(il.Base) == cpuRounds && len(il.Head) == cpuRounds &&
+			return il != nil && !il.Identical() && il.Baseline == slow.ID() && il.Metric == "latency_p50_ms" && len(il.Base) == cpuRounds && len(il.Head) == cpuRounds &&
 				measure.Median(measure.Floats(il.Base)) > 2*measure.Median(measure.Floats(il.Head))
 		}},
 		"one that cannot be had":   {had(nil, errors.New("it is not in this store")), "it is not in this store", func(il *report.Interleaved) bool { return il == nil }},
@@ -85,7 +87,7 @@ func TestRoundsForWhichThereIsNoTimeAreLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(a.Dir, modelFile)
-	base, head, err := graphsInTurns(t.Context(), cfg, library(t), [2]string{path, path}, feed, 5, 1, Output{Log: io.Discard})
+	base, head, err := graphsInTurns(t.Context(), cfg, library(t), [2]string{path, path}, feed, 5, Output{Log: io.Discard})
 	if err != nil || len(base) != 1 || len(head) != 1 {
 		t.Errorf("%d and %d blocks, %v; want the first round and no more", len(base), len(head), err)
 	}
@@ -147,7 +149,7 @@ func TestEnginesRunInTurnsWithTheBaselines(t *testing.T) {
 			}
 			switch {
 			case il == nil:
-			case il.Identical:
+			case il.Identical():
 				if il.Baseline != mine.ID() || slices.Contains(child.Asked, "trt.compare") {
 					t.Errorf("in turns %+v, asked %v", il, child.Asked)
 				}
