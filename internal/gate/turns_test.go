@@ -181,7 +181,9 @@ func TestBlocksThatNobodyMeasuredAreAGap(t *testing.T) {
 func TestABaselineThatDidNotPassIsNamed(t *testing.T) {
 	base := reporttest.Full()
 	base.Run.ID, base.Verdict = "base-run", report.Broken
-	if g := gate.Judge(reporttest.Full(), base, gate.Options{}); !slices.ContainsFunc(g.Notes, func(n string) bool { return strings.Contains(n, "run base-run, did not pass itself: its verdict is broken") }) {
+	if g := gate.Judge(reporttest.Full(), base, gate.Options{}); !slices.ContainsFunc(g.Notes, func(n string) bool {
+		return strings.Contains(n, "run base-run, did not pass itself: its verdict is broken")
+	}) {
 		t.Errorf("notes %q", g.Notes)
 	}
 }
