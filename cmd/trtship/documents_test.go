@@ -37,6 +37,9 @@ var elsewhere = map[string]string{
 var before = map[string]string{
 	"trtship config validate trtship.yaml":                                                                "rm trtship.yaml\ncp $WORK/mine/small.yaml trtship.yaml", // the starter names a model that the reader fills in
 	"trtship gate --baseline base/report.json":                                                            latest("base/report.json"),
+	"trtship run trtship.yaml --against base/report.json":                                                 latest("base/report.json"),
+	"trtship run examples/digits/trtship.yaml --against base/report.json":                                 latest("base/report.json"),
+	"trtship run examples/digits/trtship.yaml --against main/report.json":                                 "exits 0 trtship run examples/digits/trtship.yaml --until benchmark\n" + latest("main/report.json"),
 	"trtship gate --baseline main-report.json":                                                            latest("main-report.json"),
 	"trtship gate report.json --junit 'results/*.xml' -o judged":                                          latest("report.json") + "\nmkdir results\ncp $WORK/mine/junit.xml results/junit.xml",
 	"trtship verify report.json":                                                                          latest("report.json"),
