@@ -174,10 +174,19 @@ type Interleaved struct {
 	Baseline   string   `json:"baseline"`    // artifact id of its engine or graph
 	BaseDigest string   `json:"base_digest"` // of that artifact
 	HeadDigest string   `json:"head_digest"` // of this run's
-	Metric     string   `json:"metric"`      // compute_p50_ms of an engine, latency_p50_ms in ONNX Runtime
+	Metric     string   `json:"metric"`      // BlockCompute of an engine, BlockLatency in ONNX Runtime
 	Base       []Number `json:"base_ms"`
 	Head       []Number `json:"head_ms"`
 }
+
+// What the blocks of Interleaved are medians of.
+const (
+	BlockCompute = "compute_p50_ms"
+	BlockLatency = "latency_p50_ms"
+)
+
+// Rival names the baseline's artifact.
+func (il *Interleaved) Rival() string { return il.Baseline + " of run " + il.Run }
 
 // Identical reports whether the baseline had the very same artifact.
 func (il *Interleaved) Identical() bool { return il.BaseDigest == il.HeadDigest }

@@ -17,6 +17,7 @@ import (
 	"github.com/trtship/trtship/internal/pipeline"
 	"github.com/trtship/trtship/internal/store"
 	"github.com/trtship/trtship/report"
+	"github.com/trtship/trtship/stages/benchmark"
 )
 
 // baseline is a run whose engines and graphs are measured in turns with this run's.
@@ -38,7 +39,7 @@ func (s *session) setAgainst(which string) error {
 	if err != nil {
 		return err
 	}
-	base, err := s.a.readReport(which)
+	base, err := s.a.readReport(path)
 	if err != nil {
 		return err
 	}
@@ -209,7 +210,7 @@ func planned(c *config.Config, rep report.Report) *report.Report {
 		return &rep
 	}
 	rep.Benchmark = &report.Benchmark{}
-	if c.Benchmark.Baseline || c.Target != "tensorrt" {
+	if benchmark.OnCPU(c) {
 		rep.Benchmark.Rows = append(rep.Benchmark.Rows, report.Measurement{Device: "cpu"})
 	}
 	if gpus := rep.Environment.GPUs; c.Target == "tensorrt" && len(gpus) > 0 {

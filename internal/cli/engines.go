@@ -314,19 +314,19 @@ func (a *app) benchmarkAB(ctx context.Context, args []string, o engine.Alternati
 	for _, p := range plans {
 		s.unchecked(p)
 	}
-	feeds, err := s.equalFeeds(plans, batch)
+	pair, feeds, err := s.pair(plans, batch)
 	if err != nil {
 		return err
 	}
 	if err := s.loadable(ctx, plans); err != nil {
 		return err
 	}
-	base, head, err := s.alternate(ctx, plans, feeds, o)
+	base, head, err := s.alternate(ctx, pair, feeds, o)
 	if err != nil {
 		return err
 	}
 	d := gate.ComparePairs(base, head, s.session.cfg.Benchmark.Margin, confidence)
-	d.Row, d.Metric, d.Unit, d.Better = filepath.Base(args[2])+" against "+filepath.Base(args[1]), "compute_p50_ms", "ms", "lower"
+	d.Row, d.Metric, d.Unit, d.Better = filepath.Base(args[2])+" against "+filepath.Base(args[1]), report.BlockCompute, "ms", "lower"
 	switch d.Change {
 	case report.Regressed:
 		a.doesNotHold(failure.Regression, "%s is slower", d.Row)
@@ -336,29 +336,26 @@ func (a *app) benchmarkAB(ctx context.Context, args []string, o engine.Alternati
 	return a.printAB(d)
 }
 
-// equalFeeds makes a feed for each of two engines, and refuses those that are no
-// match: one could not serve in place of the other.
-func (s *step) equalFeeds(plans []planArg, batch int) ([][]tensor.Named, error) {
+// pair makes a feed for each of two engines, and refuses those that are no match:
+// one could not serve in place of the other.
+func (s *step) pair(plans []planArg, batch int) (pair [2]benchmark.Plan, feeds [2][]tensor.Named, err error) {
 	if unlike := plans[0].description.TensorsUnlike(plans[1].description, plans[0].path, plans[1].path); len(unlike) > 0 {
 		e := failure.New(failure.Usage, "the two engines have other tensors: %s", unlike[0]).WithHint("compare engines of one graph")
 		for _, u := range unlike[1:] {
 			e.With("and", "%s", u)
 		}
-		return nil, e
+		return pair, feeds, e
 	}
-	feeds := make([][]tensor.Named, len(plans))
 	for i, p := range plans {
-		var err error
-		if feeds[i], err = benchmark.EngineFeed(s.session.cfg, p.description, batch); err != nil {
-			return nil, fmt.Errorf("%s: %w", p.path, err)
-		}
+		pair[i] = benchmark.Plan{Name: p.path, Path: p.path, Description: p.description}
 	}
-	return feeds, nil
+	feeds, err = benchmark.Feeds(s.session.cfg, pair, batch)
+	return pair, feeds, err
 }
 
 // alternate loads two engines into one child and runs them in turns. What it
 // cannot do has the code of a benchmark, whatever it was that the child did.
-func (s *step) alternate(ctx context.Context, plans []planArg, feeds [][]tensor.Named, o engine.Alternation) (base, head []float64, err error) {
+func (s *step) alternate(ctx context.Context, pair [2]benchmark.Plan, feeds [2][]tensor.Named, o engine.Alternation) (base, head []float64, err error) {
 	scratch, err := os.MkdirTemp("", "trtship-ab-")
 	if err != nil {
 		return nil, nil, fmt.Errorf("make scratch folder: %w", err)
@@ -372,13 +369,7 @@ func (s *step) alternate(ctx context.Context, plans []planArg, feeds [][]tensor.
 		return nil, nil, err
 	}
 	defer child.Close()
-	sessions := make([]*engine.Session, len(plans))
-	for i, p := range plans {
-		if sessions[i], err = engine.Open(child, p.path, p.description, scratch); err != nil {
-			return nil, nil, asBenchmark(fmt.Errorf("load %s: %w", p.path, err))
-		}
-	}
-	base, head, err = engine.Alternate(sessions[0], sessions[1], feeds[0], feeds[1], o)
+	base, head, err = benchmark.InTurns(child, scratch, pair, feeds, o)
 	return base, head, asBenchmark(err)
 }
 

@@ -77,10 +77,13 @@ func (j *judge) change(head report.Measurement, d report.Delta, inTurns bool) {
 	switch d.Change {
 	case report.Regressed:
 		c.Verdict = report.Fail
-		c.Hint = turns(inTurns, "to be sure, ") + "raise benchmark.margin or give the row a max_rise budget if this is accepted"
+		c.Hint = "raise benchmark.margin or give the row a max_rise budget if this is accepted"
+		if !inTurns {
+			c.Hint = "to be sure, " + measureInTurns + c.Hint
+		}
 	case report.Unclear:
 		c.Verdict = report.Inconclusive
-		c.Hint = turns(inTurns, "") + "raise benchmark.iters or lock the clocks"
+		c.Hint = measureInTurns + "raise benchmark.iters or lock the clocks"
 		if inTurns {
 			c.Hint = "measure again with trtship run --against, on a machine that does nothing else; raise benchmark.max_seconds if there are too few blocks"
 		}
@@ -88,13 +91,8 @@ func (j *judge) change(head report.Measurement, d report.Delta, inTurns bool) {
 	j.own(c)
 }
 
-// turns begins a hint with the better measurement, for a row that has had none.
-func turns(done bool, why string) string {
-	if done {
-		return ""
-	}
-	return why + "let trtship run --against the baseline measure both in turns; "
-}
+// measureInTurns begins the hint of a row that was measured apart from its baseline.
+const measureInTurns = "let trtship run --against the baseline measure both in turns; "
 
 // judgesSpeedOf reports whether a change of a row's latency can stop a change:
 // always on a GPU, and on a processor where a budget asks for it.

@@ -10,7 +10,7 @@ import (
 )
 
 // blockMetrics are what blocks may be medians of.
-var blockMetrics = []string{"compute_p50_ms", "latency_p50_ms"}
+var blockMetrics = []string{report.BlockCompute, report.BlockLatency}
 
 // inTurns judges a row by the blocks that ran in alternation with the baseline's;
 // false where it has none of this baseline. A change that leaves an engine as it
@@ -31,12 +31,12 @@ func (j *judge) inTurns(head report.Measurement) (report.Delta, bool) {
 		j.note("%s: %s; it is compared with what the baseline's run measured.", head.Row(), why)
 		return report.Delta{}, false
 	}
-	d := report.Delta{Change: report.Same, Head: p50(head), Margin: report.Number(j.margin(head)), Detail: fmt.Sprintf("it is %s of run %s, byte for byte", il.Baseline, il.Run)}
+	d := report.Delta{Change: report.Same, Head: p50(head), Margin: report.Number(j.margin(head)), Detail: "it is " + il.Rival() + ", byte for byte"}
 	if il.Identical() {
 		d.Ratio = number(1)
 	} else {
 		d = ComparePairs(floats(il.Base), floats(il.Head), j.margin(head), j.o.Confidence)
-		d.Detail = strings.TrimPrefix(fmt.Sprintf("%s; measured in turns with %s of run %s", d.Detail, il.Baseline, il.Run), "; ")
+		d.Detail = strings.TrimPrefix(d.Detail+"; measured in turns with "+il.Rival(), "; ")
 	}
 	d.Metric = il.Metric
 	return d, true
@@ -76,7 +76,7 @@ func (j *judge) foreign(il *report.Interleaved) string {
 	if !slices.ContainsFunc(j.base.Artifacts, func(a report.ArtifactSummary) bool {
 		return a.Digest == il.BaseDigest && a.Kind == mine.Kind && a.Label == mine.Label
 	}) {
-		return fmt.Sprintf("it ran in turns with %s of run %s, which is not this baseline's", il.Baseline, il.Run)
+		return "it ran in turns with " + il.Rival() + ", which is not this baseline's"
 	}
 	return ""
 }

@@ -94,13 +94,8 @@ type session struct {
 	gate    *report.Gate
 	notes   []string
 
-	// The baseline, once it was looked for.
-	looked         bool
-	base           *report.Report
-	baseDir        string // its folder, for a report of the workspace
-	baseRun        int64  // the run that it is an artifact of
-	source, commit string
-	model          string // the name it was looked for by
+	base  *Found // nil until it was looked for
+	model string // the name it was looked for by
 }
 
 func (s *session) run(ctx context.Context) (failure.Code, error) {
@@ -186,17 +181,17 @@ func (s *session) judge(ctx context.Context) {
 	for i := range o.Checks {
 		o.Checks[i].Subject.Node = s.env.relative(o.Checks[i].Subject.Node)
 	}
-	if !s.looked {
+	if s.base == nil {
 		s.findBaseline(ctx, s.report)
 	}
-	o.Source, o.BaselineCommit = s.source, s.commit
+	o.Source, o.BaselineCommit = s.base.Source, s.base.Commit
 	// A baseline that was named is wanted; one that was looked for may be absent.
 	o.RequireBaseline = s.in.Bool("require-baseline") || s.in["baseline"] != "auto" && s.in["baseline"] != "none"
 	if s.event.Fork {
 		s.notes = append(s.notes, "The code is from a fork: "+orGone(s.event.HeadRepo)+".")
 	}
 	o.Notes = s.notes
-	s.gate = gate.Judge(s.report, s.base, o)
+	s.gate = gate.Judge(s.report, s.base.Report, o)
 	for _, r := range s.gate.Reasons {
 		if r.Verdict == report.Missing && s.hardware(r.Check) {
 			if remedy := GPURemedy(s.Root); remedy != "" {
@@ -238,10 +233,11 @@ func orGone(repo string) string {
 // findBaseline finds the report to compare head with, and keeps it. Every outcome
 // is said. It is asked once: before the run, else after it.
 func (s *session) findBaseline(ctx context.Context, head *report.Report) Base {
-	s.looked, s.model = true, head.Model.Name
-	s.base, s.source, s.commit = s.baseline(ctx, head)
-	b := Base{Report: s.base, Dir: s.baseDir}
-	if s.baseRun != 0 {
+	s.model = head.Model.Name
+	found := s.baseline(ctx, head)
+	s.base = &found
+	b := Base{Report: found.Report, Dir: found.Dir}
+	if found.Run != 0 {
 		b.Fetch = s.fetch
 	}
 	return b
@@ -253,13 +249,13 @@ func (s *session) fetch(ctx context.Context, kind, dir string) error {
 	if err != nil {
 		return err
 	}
-	return api.Fetch(ctx, s.baseRun, ArtifactName(s.key(), kind), dir)
+	return api.Fetch(ctx, s.base.Run, ArtifactName(s.key(), kind), dir)
 }
 
-func (s *session) baseline(ctx context.Context, head *report.Report) (r *report.Report, source, commit string) {
+func (s *session) baseline(ctx context.Context, head *report.Report) Found {
 	switch b := s.in["baseline"]; b {
 	case "none":
-		return nil, "", ""
+		return Found{}
 	case "auto":
 		return s.lookUp(ctx, head)
 	default:
@@ -267,23 +263,22 @@ func (s *session) baseline(ctx context.Context, head *report.Report) (r *report.
 		r, err := report.Read(path)
 		if err != nil {
 			s.notes = append(s.notes, "The baseline could not be read: "+short(err)+".")
-			return nil, "", ""
+			return Found{}
 		}
-		s.baseDir = filepath.Dir(path)
-		return r, "file", ""
+		return Found{Report: r, Source: "file", Dir: filepath.Dir(path)}
 	}
 }
 
-func (s *session) lookUp(ctx context.Context, head *report.Report) (r *report.Report, source, commit string) {
+func (s *session) lookUp(ctx context.Context, head *report.Report) Found {
 	api, err := NewAPI(s.env, s.Client, s.Clock)
 	if err != nil {
 		s.notes = append(s.notes, "No baseline was looked for: "+short(err)+".")
-		return nil, "", ""
+		return Found{}
 	}
 	found, err := api.Baseline(ctx, s.event, ArtifactName(s.key(), "report"), s.in.Int("baseline-depth"), s.env.RunID, head)
 	if err != nil {
 		s.notes = append(s.notes, "The baseline could not be looked up: "+explain(err, "{actions: read, contents: read}", false)+".")
-		return nil, "", ""
+		return Found{}
 	}
 	for i, w := range found.Why {
 		if i == 3 {
@@ -292,13 +287,12 @@ func (s *session) lookUp(ctx context.Context, head *report.Report) (r *report.Re
 		}
 		s.notes = append(s.notes, "Baseline: "+w+".")
 	}
-	s.baseRun = found.Run
-	return found.Report, found.Source, found.Commit
+	return found
 }
 
 // view is what every rendering of this run shows.
 func (s *session) view() report.View {
-	v := report.View{Report: s.report, Gate: s.gate, Baseline: s.base, Links: report.Links{Run: s.env.RunURL(), Commit: s.event.HeadSHA}}
+	v := report.View{Report: s.report, Gate: s.gate, Baseline: s.base.Report, Links: report.Links{Run: s.env.RunURL(), Commit: s.event.HeadSHA}}
 	if v.Links.Run != "" {
 		v.Links.Report = v.Links.Run + "#artifacts"
 	}

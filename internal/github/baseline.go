@@ -28,9 +28,10 @@ const downloadSlack = 1 << 20
 // Found is a baseline, or the reason why there is none.
 type Found struct {
 	Report *report.Report // nil: none
-	Source string         // "merge base", "parent 2 of the merge base"
+	Source string         // "file", "merge base", "parent 2 of the merge base"
 	Commit string
-	Run    int64
+	Run    int64    // the workflow run that it is an artifact of
+	Dir    string   // the folder of a file
 	Why    []string // what was looked at and not taken
 }
 

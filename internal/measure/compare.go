@@ -64,7 +64,7 @@ func SameModel(what string, base, head report.Model) error {
 		label      string
 		base, head []report.Tensor
 	}{{"inputs", base.Inputs, head.Inputs}, {"outputs", base.Output, head.Output}} {
-		then, now := signature(part.base), signature(part.head)
+		then, now := Signature(part.base), Signature(part.head)
 		if then != "" && now != "" && then != now {
 			e.With(part.label, "%s in base, %s in head", then, now)
 		}
@@ -75,9 +75,9 @@ func SameModel(what string, base, head report.Model) error {
 	return e
 }
 
-// signature is a list of tensors as text. What a dynamic dimension is called
+// Signature is a list of tensors as text. What a dynamic dimension is called
 // says nothing about the model.
-func signature(tensors []report.Tensor) string {
+func Signature(tensors []report.Tensor) string {
 	var all []string
 	for _, t := range tensors {
 		dims := make([]string, len(t.Dims))

@@ -120,14 +120,7 @@ func KeepFaults(root string, keep func(FaultRow) bool) error {
 
 // RecordedFault is the row that merging row would replace, if there is one.
 func RecordedFault(root string, row FaultRow) (FaultRow, bool, error) {
-	text, err := os.ReadFile(faultsPath(root))
-	if errors.Is(err, fs.ErrNotExist) {
-		return FaultRow{}, false, nil
-	}
-	var doc faultsFile
-	if err == nil {
-		err = json.Unmarshal(text, &doc)
-	}
+	doc, err := readFaults(root)
 	if err != nil {
 		return FaultRow{}, false, err
 	}
@@ -137,6 +130,18 @@ func RecordedFault(root string, row FaultRow) (FaultRow, bool, error) {
 		}
 	}
 	return FaultRow{}, false, nil
+}
+
+// readFaults reads the file, which may be absent.
+func readFaults(root string) (doc faultsFile, err error) {
+	text, err := os.ReadFile(faultsPath(root))
+	if errors.Is(err, fs.ErrNotExist) {
+		return doc, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &doc)
+	}
+	return doc, err
 }
 
 func faultsPath(root string) string {
@@ -153,12 +158,8 @@ func changeFaults(root string, keep func(FaultRow) bool, rows []FaultRow) error 
 		return err
 	}
 	defer l.Close() //nolint:errcheck // a lock
-	var doc faultsFile
-	text, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(text, &doc)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	doc, err := readFaults(root)
+	if err != nil {
 		return err
 	}
 	doc.Rows = slices.DeleteFunc(doc.Rows, func(r FaultRow) bool { return !keep(r) })

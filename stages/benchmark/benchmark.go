@@ -56,6 +56,9 @@ func New(cfg *config.Config, lib ort.Library, engines Engines, rivals Rivals) *S
 // wantsEngines reports whether engines are part of what was asked for.
 func (s *Stage) wantsEngines() bool { return s.cfg.Target == "tensorrt" }
 
+// OnCPU reports whether a configuration has ONNX Runtime measured.
+func OnCPU(c *config.Config) bool { return c.Benchmark.Baseline || c.Target != "tensorrt" }
+
 // Spec describes the stage.
 func (s *Stage) Spec() stage.Spec {
 	spec := stage.Spec{
@@ -72,7 +75,7 @@ func (s *Stage) Spec() stage.Spec {
 		}},
 		Hardware: s.wantsEngines(),
 	}
-	if s.cfg.Benchmark.Baseline || !s.wantsEngines() {
+	if OnCPU(s.cfg) {
 		spec.Needs = append(spec.Needs, stage.NeedORT)
 	}
 	if s.wantsEngines() {
@@ -104,7 +107,7 @@ func (s *Stage) Tools(ctx context.Context) (map[string]string, error) {
 // Run measures every row, the CPU's first.
 func (s *Stage) Run(ctx context.Context, in stage.Inputs, out stage.Outputs) ([]report.Check, error) {
 	doc := report.Benchmark{Rows: []report.Measurement{}}
-	if s.cfg.Benchmark.Baseline || !s.wantsEngines() {
+	if OnCPU(s.cfg) {
 		for _, g := range s.graphs(ctx, in) {
 			rows, skipped, err := ONNX(ctx, s.cfg, s.lib, g, Output{Log: out.Log(), Progress: out.Progress})
 			if err != nil {

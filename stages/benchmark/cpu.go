@@ -73,7 +73,7 @@ func ONNX(ctx context.Context, cfg *config.Config, lib ort.Library, g Graph, out
 				skipped = append(skipped, broken(row, err))
 				continue
 			}
-			if err := g.Rival.inTurns(ctx, &r, latencyMedian, func() (base, head []float64, err error) {
+			if err := g.Rival.inTurns(ctx, &r, report.BlockLatency, func() (base, head []float64, err error) {
 				return graphsInTurns(ctx, cfg, lib, [2]string{filepath.Join(g.Rival.Dir, modelFile), g.Path}, feed, blockOf(r), out)
 			}); err != nil {
 				return nil, nil, err
@@ -165,10 +165,8 @@ func measureRow(ctx context.Context, cfg *config.Config, lib ort.Library, g Grap
 	}
 	load := report.Number(session.LoadMs())
 	m.Backend, m.Device, m.Precision = backend, cpu, g.Precision
-	m.Mode = "graph-optimisation=all threads=default"
-	if n := cfg.Benchmark.Threads; n > 0 {
-		m.Mode = fmt.Sprintf("graph-optimisation=all threads=%d", n)
-	}
+	_, threads := threadsOf(cfg)
+	m.Mode = "graph-optimisation=all threads=" + threads
 	m.LoadMs, m.PeakRSS = &load, result.PeakRSS
 	return m, nil
 }
@@ -181,11 +179,16 @@ func limited(ctx context.Context, cfg *config.Config) (context.Context, context.
 
 // openGraph loads a graph as it is measured.
 func openGraph(ctx context.Context, cfg *config.Config, lib ort.Library, path string, out Output) (*ort.Session, error) {
-	threads := ort.DefaultThreads
-	if n := cfg.Benchmark.Threads; n > 0 {
-		threads = n
-	}
+	threads, _ := threadsOf(cfg)
 	return ort.Open(ctx, lib, path, ort.Options{
 		Threads: threads, GraphOptimization: ort.OptimizeAll, MemoryMB: cfg.Validation.MemoryMB, Log: out.Log,
 	})
+}
+
+// threadsOf is how many threads ONNX Runtime gets, and how a row's mode says it.
+func threadsOf(cfg *config.Config) (int, string) {
+	if n := cfg.Benchmark.Threads; n > 0 {
+		return n, strconv.Itoa(n)
+	}
+	return ort.DefaultThreads, "default"
 }

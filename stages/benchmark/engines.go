@@ -108,7 +108,7 @@ func (g *OnGPU) one(ctx context.Context, a artifact.Artifact, out Workplace) (ro
 		out.Progress(int64(i), int64(len(settings)), row)
 		m, err := g.row(ctx, a, d, s, out)
 		if err == nil {
-			err = rival.inTurns(ctx, &m, computeMedian, func() (base, head []float64, err error) {
+			err = rival.inTurns(ctx, &m, report.BlockCompute, func() (base, head []float64, err error) {
 				return g.enginesInTurns(ctx, rival, a, d, s, out)
 			})
 		}

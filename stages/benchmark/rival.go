@@ -6,7 +6,6 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -33,12 +32,6 @@ const (
 	cpuBlockMs    = 20
 	cpuBlockLeast = 3
 	cpuBlockMost  = 500
-)
-
-// The medians of blocks, as the gate names them.
-const (
-	computeMedian = "compute_p50_ms"
-	latencyMedian = "latency_p50_ms"
 )
 
 // Rivals finds what the baseline had in the place of an artifact of this run,
@@ -83,7 +76,7 @@ func (r *Rival) inTurns(ctx context.Context, m *report.Measurement, metric strin
 	il := &report.Interleaved{Run: r.run, Baseline: r.ID(), BaseDigest: string(r.Digest), HeadDigest: string(r.mine), Metric: metric, Base: []report.Number{}, Head: []report.Number{}}
 	if il.Identical() {
 		m.Interleaved = il
-		m.Notes = append(m.Notes, fmt.Sprintf("it is %s of run %s, byte for byte", il.Baseline, il.Run))
+		m.Notes = append(m.Notes, "it is "+il.Rival()+", byte for byte")
 		return nil
 	}
 	if m.Concurrency != 1 {
@@ -102,7 +95,7 @@ func (r *Rival) inTurns(ctx context.Context, m *report.Measurement, metric strin
 	il.Base, il.Head = numbers(base), numbers(head)
 	m.Interleaved = il
 	b, h := measure.Median(base), measure.Median(head)
-	m.Notes = append(m.Notes, fmt.Sprintf("in turns with %s of run %s: %s %.4g ms, the baseline's %.4g ms (%+.1f %%)", il.Baseline, il.Run, metric, h, b, 100*(h/b-1)))
+	m.Notes = append(m.Notes, fmt.Sprintf("in turns with %s: %s %.4g ms, the baseline's %.4g ms (%+.1f %%)", il.Rival(), metric, h, b, 100*(h/b-1)))
 	return nil
 }
 
@@ -126,7 +119,11 @@ func (g *OnGPU) enginesInTurns(ctx context.Context, rival *Rival, a artifact.Art
 	if err := match(theirs, d); err != nil {
 		return nil, nil, err
 	}
-	feeds, err := g.feeds(s, theirs, d)
+	plans := [2]Plan{
+		{rival.ID(), filepath.Join(rival.Dir, engine.PlanFile), theirs},
+		{a.ID(), filepath.Join(a.Dir, engine.PlanFile), d},
+	}
+	feeds, err := Feeds(g.cfg, plans, s.batch)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -139,17 +136,37 @@ func (g *OnGPU) enginesInTurns(ctx context.Context, rival *Rival, a artifact.Art
 		return nil, nil, err
 	}
 	defer child.Close()
-	b, err := engine.Open(child, filepath.Join(rival.Dir, engine.PlanFile), theirs, scratch)
-	if err != nil {
-		return nil, nil, fmt.Errorf("load %s: %w", rival.ID(), err)
-	}
-	h, err := engine.Open(child, filepath.Join(a.Dir, engine.PlanFile), d, scratch)
-	if err != nil {
-		return nil, nil, err
-	}
-	return engine.Alternate(b, h, feeds[0], feeds[1], engine.Alternation{
+	return InTurns(child, scratch, plans, feeds, engine.Alternation{
 		Rounds: TurnRounds, Block: TurnBlock, Loads: g.cfg.Benchmark.Loads, CUDAGraph: s.graph, WarmupIters: g.cfg.Benchmark.WarmupIters,
 	})
+}
+
+// Plan is an engine by the name that errors have for it.
+type Plan struct {
+	Name, Path  string
+	Description *engine.Description
+}
+
+// Feeds makes a feed for each of two engines; batch 0 is the profile's opt.
+func Feeds(cfg *config.Config, plans [2]Plan, batch int) (feeds [2][]tensor.Named, err error) {
+	for i, p := range plans {
+		if feeds[i], err = EngineFeed(cfg, p.Description, batch); err != nil {
+			return feeds, fmt.Errorf("%s: %w", p.Name, err)
+		}
+	}
+	return feeds, nil
+}
+
+// InTurns loads two engines into one child and runs them in turns: the medians of
+// the blocks of each, in milliseconds.
+func InTurns(child engine.Caller, scratch string, plans [2]Plan, feeds [2][]tensor.Named, o engine.Alternation) (base, head []float64, err error) {
+	var sessions [2]*engine.Session
+	for i, p := range plans {
+		if sessions[i], err = engine.Open(child, p.Path, p.Description, scratch); err != nil {
+			return nil, nil, fmt.Errorf("load %s: %w", p.Name, err)
+		}
+	}
+	return engine.Alternate(sessions[0], sessions[1], feeds[0], feeds[1], o)
 }
 
 // match refuses a baseline's engine that could not take the place of ours here.
@@ -161,17 +178,6 @@ func match(theirs, ours *engine.Description) error {
 		return fmt.Errorf("they have other tensors: %s", unlike[0])
 	}
 	return theirs.LoadsOn(engine.Machine{TensorRT: ours.TensorRT, GPU: ours.GPU, ComputeCapability: ours.ComputeCapability})
-}
-
-func (g *OnGPU) feeds(s setting, of ...*engine.Description) ([][]tensor.Named, error) {
-	out := make([][]tensor.Named, len(of))
-	for i, d := range of {
-		var err error
-		if out[i], err = EngineFeed(g.cfg, d, s.batch); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
 }
 
 // blockOf is how many requests a block has, where one takes so many milliseconds.
@@ -229,42 +235,31 @@ func graphsInTurns(ctx context.Context, cfg *config.Config, lib ort.Library, pat
 // sameTensors refuses a baseline's graph, the first, that has other inputs or
 // outputs than ours.
 func sameTensors(paths [2]string) error {
-	var list [2]string
+	var tensors [2]string
 	for i, path := range paths {
 		m, err := onnx.Open(path)
 		if err != nil {
 			return err
 		}
-		var all []string
-		for _, v := range m.Inputs() {
-			all = append(all, "input "+tensorText(v))
-		}
-		for _, v := range m.Outputs() {
-			all = append(all, "output "+tensorText(v))
-		}
-		slices.Sort(all)
-		list[i] = strings.Join(all, ", ")
+		tensors[i] = "inputs " + signature(m.Inputs()) + ", outputs " + signature(m.Outputs())
 		if err := m.Close(); err != nil {
 			return err
 		}
 	}
-	if list[0] != list[1] {
-		return fmt.Errorf("they have other tensors: the baseline's %s; ours %s", list[0], list[1])
+	if tensors[0] != tensors[1] {
+		return fmt.Errorf("they have other tensors: the baseline's %s; ours %s", tensors[0], tensors[1])
 	}
 	return nil
 }
 
-// tensorText is a tensor's name, type and shape; what a dynamic dimension is
-// called makes no difference.
-func tensorText(v onnx.Value) string {
-	dims := make([]string, len(v.Dims))
-	for i, d := range v.Dims {
-		dims[i] = "?"
-		if d.Fixed() {
-			dims[i] = strconv.FormatInt(d.Size, 10)
-		}
+// signature lists tensors by name, for a graph is fed by names.
+func signature(values []onnx.Value) string {
+	tensors := make([]report.Tensor, len(values))
+	for i, v := range values {
+		tensors[i] = v.Report()
 	}
-	return fmt.Sprintf("%s %s[%s]", v.Name, v.DType, strings.Join(dims, ","))
+	slices.SortFunc(tensors, func(a, b report.Tensor) int { return strings.Compare(a.Name, b.Name) })
+	return measure.Signature(tensors)
 }
 
 // medianOf is the median of a block's requests, none of which may have failed.
