@@ -196,6 +196,8 @@ func graphsInTurns(ctx context.Context, cfg *config.Config, lib ort.Library, pat
 	if err := sameTensors(paths); err != nil {
 		return nil, nil, err
 	}
+	ctx, cancel := limited(ctx, cfg)
+	defer cancel()
 	var sessions [2]*ort.Session
 	for i, path := range paths {
 		if sessions[i], err = openGraph(ctx, cfg, lib, path, out); err != nil {
